@@ -1,0 +1,32 @@
+//! Every hard bound of the product, in one place.
+
+/// Longest side of a picture that is decoded, in pixels.
+pub const PICTURE_SIDE: u32 = 16_384;
+/// Most pixels of a picture that is decoded (64 Mpx: 192 MB as RGB8).
+pub const PICTURE_PIXELS: u64 = 64_000_000;
+/// Largest picture file that is read, in bytes.
+pub const PICTURE_FILE: u64 = 128 << 20;
+/// Largest model file that is read, in bytes.
+pub const MODEL_FILE: u64 = 1 << 30;
+/// Largest message on the wire between daemon and worker, in bytes.
+pub const WIRE_MESSAGE: usize = 192 << 10;
+/// Most file descriptors that travel with one message.
+pub const WIRE_FDS: usize = 16;
+/// Most faces that are kept from one picture, best first.
+pub const FACES: usize = 512;
+/// Most candidates of a detector before non-maximum suppression, best first.
+pub const CANDIDATES: usize = 20_000;
+/// Most identities in a gallery that the worker holds.
+pub const IDENTITIES: usize = 64;
+/// Most rules, and most zones, in one recipe.
+pub const RULES: usize = 64;
+/// Most corners of a zone.
+pub const ZONE_POINTS: usize = 64;
+/// Longest identity, model or rule name, in bytes.
+pub const NAME: usize = 64;
+/// Widest embedding, in values.
+pub const EMBEDDING: usize = 1024;
+/// Largest configuration, rules or consent file, in bytes.
+pub const TEXT_FILE: u64 = 256 << 10;
+/// Largest tensor a session may give or take, in values.
+pub const TENSOR_VALUES: usize = 64 << 20;

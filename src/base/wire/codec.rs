@@ -1,0 +1,1 @@
+//! Encoding with bounds.

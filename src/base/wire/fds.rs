@@ -1,0 +1,1 @@
+//! Packets with file descriptors.

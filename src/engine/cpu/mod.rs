@@ -1,0 +1,1 @@
+//! The CPU backend: the embedded default, and the reference for every other.

@@ -1,0 +1,12 @@
+//! Runs one model on one device, and the picture operations where the pictures live.
+//!
+//! Read downwards: each module uses only those above it.
+
+#[path = "errors.rs"]
+mod errors;
+pub mod tensor;
+pub mod contract;
+pub mod backend;
+pub mod cpu;
+
+pub use errors::{Error, Result};

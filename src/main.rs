@@ -1,0 +1,2 @@
+//! mien.
+fn main() {}

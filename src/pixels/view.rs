@@ -1,0 +1,212 @@
+//! Interleaved 8-bit pictures of C channels: owned, borrowed, borrowed for writing. Rows may have a stride.
+
+use crate::geometry::{Roi, Size};
+
+/// Owned rows without gaps, C bytes a pixel.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Image<const C: usize> {
+    size: Size,
+    data: Vec<u8>,
+}
+
+/// R, G, B.
+pub type Rgb = Image<3>;
+/// One channel: grey, luma, or alpha 0..=255.
+pub type Grey = Image<1>;
+
+impl<const C: usize> std::fmt::Debug for Image<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Image<{C}>({}x{})", self.size.width, self.size.height)
+    }
+}
+
+impl<const C: usize> Image<C> {
+    /// A picture of one colour.
+    #[must_use]
+    pub fn filled(size: Size, colour: [u8; C]) -> Self {
+        let mut data = vec![0; Self::bytes(size)];
+        data.chunks_exact_mut(C).for_each(|p| p.copy_from_slice(&colour));
+        Self { size, data }
+    }
+
+    /// Takes rows without gaps; `None` when the length does not fit the size.
+    #[must_use]
+    pub fn from_vec(size: Size, data: Vec<u8>) -> Option<Self> {
+        (data.len() == Self::bytes(size)).then_some(Self { size, data })
+    }
+
+    fn bytes(size: Size) -> usize {
+        usize::try_from(size.pixels()).expect("bounded by limits") * C
+    }
+
+    #[must_use]
+    pub const fn size(&self) -> Size {
+        self.size
+    }
+
+    /// All bytes, row after row.
+    #[must_use]
+    pub fn bytes_all(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// All bytes, row after row.
+    pub fn bytes_all_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
+    /// Gives the buffer back, for a pool.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        self.data
+    }
+
+    #[must_use]
+    pub fn view(&self) -> View<'_, C> {
+        View { data: &self.data, size: self.size, stride: self.size.width as usize * C }
+    }
+
+    pub fn view_mut(&mut self) -> ViewMut<'_, C> {
+        ViewMut { stride: self.size.width as usize * C, size: self.size, data: &mut self.data }
+    }
+}
+
+/// Borrowed rows with a stride in bytes.
+#[derive(Clone, Copy)]
+pub struct View<'a, const C: usize> {
+    data: &'a [u8],
+    size: Size,
+    stride: usize,
+}
+
+impl<const C: usize> std::fmt::Debug for View<'_, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "View<{C}>({}x{})", self.size.width, self.size.height)
+    }
+}
+
+fn fits(len: usize, size: Size, stride: usize, channels: usize) -> bool {
+    let row = size.width as usize * channels;
+    size.height == 0 || (stride >= row && len >= (size.height as usize - 1) * stride + row)
+}
+
+impl<'a, const C: usize> View<'a, C> {
+    /// Borrows rows; `None` when the data is too short for the size and stride.
+    #[must_use]
+    pub fn new(data: &'a [u8], size: Size, stride: usize) -> Option<Self> {
+        fits(data.len(), size, stride, C).then_some(Self { data, size, stride })
+    }
+
+    #[must_use]
+    pub const fn size(&self) -> Size {
+        self.size
+    }
+
+    #[must_use]
+    pub const fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Row y, width * C bytes.
+    ///
+    /// # Panics
+    /// When y is not below the height.
+    #[must_use]
+    pub fn row(&self, y: u32) -> &'a [u8] {
+        let start = y as usize * self.stride;
+        &self.data[start..start + self.size.width as usize * C]
+    }
+
+    /// Rows from top to bottom.
+    pub fn rows(self) -> impl ExactSizeIterator<Item = &'a [u8]> {
+        (0..self.size.height).map(move |y| self.row(y))
+    }
+
+    /// The pixel at (x, y).
+    ///
+    /// # Panics
+    /// When it lies outside.
+    #[must_use]
+    pub fn pixel(&self, x: u32, y: u32) -> [u8; C] {
+        let at = x as usize * C;
+        self.row(y)[at..at + C].try_into().expect("C bytes")
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// When the region reaches outside.
+    #[must_use]
+    pub fn crop(&self, roi: Roi) -> Self {
+        assert!(roi.x + roi.width <= self.size.width && roi.y + roi.height <= self.size.height);
+        let start = roi.y as usize * self.stride + roi.x as usize * C;
+        let data = if roi.height == 0 { &[] } else { &self.data[start..] };
+        Self { data, size: roi.size(), stride: self.stride }
+    }
+
+    /// A copy without gaps.
+    #[must_use]
+    pub fn to_image(&self) -> Image<C> {
+        let mut data = Vec::with_capacity(Image::<C>::bytes(self.size));
+        self.rows().for_each(|row| data.extend_from_slice(row));
+        Image { size: self.size, data }
+    }
+}
+
+/// Borrowed rows for writing.
+pub struct ViewMut<'a, const C: usize> {
+    data: &'a mut [u8],
+    size: Size,
+    stride: usize,
+}
+
+impl<const C: usize> std::fmt::Debug for ViewMut<'_, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ViewMut<{C}>({}x{})", self.size.width, self.size.height)
+    }
+}
+
+impl<'a, const C: usize> ViewMut<'a, C> {
+    /// Borrows rows for writing; `None` when the data is too short for the size and stride.
+    #[must_use]
+    pub fn new(data: &'a mut [u8], size: Size, stride: usize) -> Option<Self> {
+        fits(data.len(), size, stride, C).then_some(Self { data, size, stride })
+    }
+
+    #[must_use]
+    pub const fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Row y, width * C bytes.
+    ///
+    /// # Panics
+    /// When y is not below the height.
+    pub fn row_mut(&mut self, y: u32) -> &mut [u8] {
+        let start = y as usize * self.stride;
+        &mut self.data[start..start + self.size.width as usize * C]
+    }
+
+    /// The same rows for reading.
+    #[must_use]
+    pub fn as_view(&self) -> View<'_, C> {
+        View { data: self.data, size: self.size, stride: self.stride }
+    }
+
+    /// Borrows again for a shorter time.
+    pub fn reborrow(&mut self) -> ViewMut<'_, C> {
+        ViewMut { data: self.data, size: self.size, stride: self.stride }
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// When the region reaches outside.
+    #[must_use]
+    pub fn crop(self, roi: Roi) -> Self {
+        assert!(roi.x + roi.width <= self.size.width && roi.y + roi.height <= self.size.height);
+        let start = roi.y as usize * self.stride + roi.x as usize * C;
+        let data = if roi.height == 0 { &mut [][..] } else { &mut self.data[start..] };
+        Self { data, size: roi.size(), stride: self.stride }
+    }
+}
