@@ -9,5 +9,6 @@ pub mod clock;
 pub mod model;
 pub mod consent;
 pub mod recipe;
+pub mod grammar;
 pub mod report;
 pub mod wire;

@@ -29,7 +29,7 @@ pub struct FaceReport {
     pub landmarks: [[f32; 2]; 5],
     /// Recognised identity and cosine.
     pub identity: Option<(IdentityId, f32)>,
-    /// What was done: `pass`, `solid`, `mosaic`, `blur`, `image`, `synthetic`, `swap:NAME`, `none`.
+    /// What was done, as `grammar` writes an action; `none` when faces were only looked for.
     pub done: String,
     /// Why something else was done than asked for, when it was.
     pub reason: Option<String>,
