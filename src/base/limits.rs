@@ -12,6 +12,12 @@ pub const MODEL_FILE: u64 = 1 << 30;
 pub const WIRE_MESSAGE: usize = 192 << 10;
 /// Most file descriptors that travel with one message.
 pub const WIRE_FDS: usize = 16;
+/// Most faces whose embeddings are asked for in one `Judge` request.
+pub const JUDGED: usize = 32;
+/// Longest text of a failure, a reason or a fact on the wire, in bytes; longer is cut.
+pub const WIRE_TEXT: usize = 96;
+/// Longest message of a failure on the wire, in bytes; longer is cut.
+pub const WIRE_FAILURE: usize = 2048;
 /// Most faces that are kept from one picture, best first.
 pub const FACES: usize = 512;
 /// Most candidates of a detector before non-maximum suppression, best first.

@@ -1,7 +1,359 @@
 //! Control protocol between daemon and worker, over one seqpacket socket.
+//!
+//! ```text
+//!            root                                   worker
+//!   spawn ────────────────────────────────────────▶ sandbox itself
+//!          ◀─────────────────────────── Hello       (nothing is read before)
+//!   Load + model fd ──────────────────────────────▶
+//!          ◀────────────────────────── Loaded | NotLoaded
+//!   Policy, Source + portrait fd … ───────────────▶
+//!          ◀──────────────────────── PolicyHolds    (the old one holds until then)
+//!   Process + in, out fds ────────────────────────▶
+//!          ◀── Started, Heartbeat …, Done | Failed  (one job at a time)
+//!   Drain, or end of file ────────────────────────▶ exit
+//! ```
+//! Pixels, models and files never cross it: they travel as descriptors.
 
 pub mod codec;
 pub mod fds;
 
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Wall;
+use crate::consent::{ConsentRecord, SourceRecord};
+use crate::id::{IdentityId, JobId, ModelId};
+use crate::limits;
+use crate::model::Manifest;
+use crate::recipe::{Detect, Recipe};
+use crate::report::{Failure, PictureReport};
+
 /// Version of the protocol; both sides say it in their first message.
 pub const PROTOCOL: u16 = 1;
+
+/// Five landmarks in pixels of the upright picture, in the order of `FaceReport`.
+pub type Landmarks = [[f32; 2]; 5];
+
+/// From the root to the worker. The descriptors of each are named in brackets, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// [model]: the file whose digest the root has checked.
+    Load(Manifest),
+    /// A new policy begins; it holds when `sources` sources have followed.
+    Policy { revision: u64, sources: u16 },
+    /// [portrait]: one source of the policy that began, with the records that bind its use.
+    Source { revision: u64, record: Box<SourceRecord>, consents: Vec<ConsentRecord> },
+    /// [in, out] or [in, out, overlay].
+    Process(Box<Process>),
+    /// [in] or [in, out]: with `draw` a marked picture with the boxes is written.
+    Detect { job: JobId, detect: Detect, draw: Option<Output>, wall: Wall },
+    /// [in].
+    Verify { job: JobId },
+    /// [in, portrait out].
+    Enrol { job: JobId, identity: IdentityId, detect: Detect, wall: Wall },
+    /// [in]: embeddings of the given faces by the independent judge, at most `limits::JUDGED`.
+    Judge { job: JobId, faces: Vec<Landmarks> },
+    /// [in…, out]: one picture of several finished ones, in rows of `columns`.
+    Sheet { job: JobId, columns: u8, cell: u16, output: Output },
+    /// Each thread tries what it must not be able to do.
+    SelfTest,
+    /// Ends a job at the next boundary between stages.
+    Cancel { job: JobId },
+    /// Ends the worker when the job at hand is done.
+    Drain,
+}
+
+/// One picture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    pub job: JobId,
+    pub recipe: Recipe,
+    pub output: Output,
+    /// The wall clock of the job: the same job twice gives the same bytes.
+    pub wall: Wall,
+    /// A third descriptor holds the picture of `Anonymise::Image`.
+    pub overlay: bool,
+}
+
+/// How a picture is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// `None`: as the input.
+    pub format: Option<Format>,
+    /// 1..=100, for formats that lose.
+    pub quality: u8,
+}
+
+/// File formats of pictures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    Jpeg,
+    Png,
+    WebP,
+}
+
+impl Request {
+    /// The numbers of descriptors that may travel with this request.
+    #[must_use]
+    pub fn descriptors(&self) -> std::ops::RangeInclusive<usize> {
+        match self {
+            Self::Load(_) | Self::Source { .. } | Self::Verify { .. } | Self::Judge { .. } => 1..=1,
+            Self::Process(p) if p.overlay => 3..=3,
+            Self::Process(_) | Self::Enrol { .. } => 2..=2,
+            Self::Detect { draw, .. } => {
+                let n = 1 + usize::from(draw.is_some());
+                n..=n
+            }
+            Self::Sheet { .. } => 2..=limits::WIRE_FDS,
+            Self::Policy { .. } | Self::SelfTest | Self::Cancel { .. } | Self::Drain => 0..=0,
+        }
+    }
+
+    /// The job it belongs to.
+    #[must_use]
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Process(p) => Some(p.job),
+            Self::Detect { job, .. }
+            | Self::Verify { job }
+            | Self::Enrol { job, .. }
+            | Self::Judge { job, .. }
+            | Self::Sheet { job, .. }
+            | Self::Cancel { job } => Some(*job),
+            _ => None,
+        }
+    }
+}
+
+/// From the worker to the root. No descriptors travel this way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Event {
+    /// The first message, once the sandbox holds.
+    Hello(Hello),
+    Loaded {
+        model: ModelId,
+        ms: f32,
+    },
+    NotLoaded {
+        model: ModelId,
+        failure: Failure,
+    },
+    /// From here on every job is held to this revision.
+    PolicyHolds {
+        revision: u64,
+    },
+    Started {
+        job: JobId,
+    },
+    /// The job moved: `seq` grows with each step inside a stage.
+    Heartbeat {
+        job: Option<JobId>,
+        stage: Stage,
+        seq: u64,
+        /// Pixels of the picture, once known.
+        pixels: u64,
+    },
+    Done {
+        job: JobId,
+        report: PictureReport,
+        written: Written,
+    },
+    Detected {
+        job: JobId,
+        report: PictureReport,
+        written: Option<Written>,
+    },
+    Verified {
+        job: JobId,
+        marks: Marks,
+    },
+    Enrolled {
+        job: JobId,
+        record: Box<SourceRecord>,
+        written: Written,
+    },
+    /// One embedding a face, in the order of the request.
+    Judged {
+        job: JobId,
+        embeddings: Vec<Vec<f32>>,
+    },
+    Sheeted {
+        job: JobId,
+        written: Written,
+    },
+    SelfTested(Vec<Attempt>),
+    /// A job, a policy or a request without a job failed; the worker goes on.
+    Failed {
+        job: Option<JobId>,
+        failure: Failure,
+    },
+}
+
+impl Event {
+    /// Cuts every text to its bound, so that the message fits the wire whatever was found.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        match &mut self {
+            Self::Done { report, .. } | Self::Detected { report, .. } => {
+                report.faces.truncate(limits::FACES);
+                for face in &mut report.faces {
+                    cut(&mut face.done, limits::WIRE_TEXT);
+                    if let Some(reason) = &mut face.reason {
+                        cut(reason, limits::WIRE_TEXT);
+                    }
+                }
+            }
+            Self::Failed { failure, .. } | Self::NotLoaded { failure, .. } => {
+                cut(&mut failure.message, limits::WIRE_FAILURE);
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+    }
+}
+
+/// Who the worker is and what holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u16,
+    /// Version of the program.
+    pub build: String,
+    /// Name of the backend.
+    pub backend: String,
+    /// Threads that compute.
+    pub threads: u16,
+    pub sandbox: Sandbox,
+}
+
+/// Which layers of the sandbox hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    pub no_new_privs: bool,
+    pub not_dumpable: bool,
+    pub dies_with_root: bool,
+    pub rlimits: bool,
+    /// Every descriptor but the socket is closed.
+    pub closed: bool,
+    pub seccomp: bool,
+    pub landlock: Landlock,
+}
+
+impl Sandbox {
+    /// The layers without which no input is read.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        self.no_new_privs && self.seccomp && self.closed
+    }
+}
+
+/// How much of the file and network rules the kernel enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Landlock {
+    Full,
+    Partial,
+    None,
+}
+
+/// What the worker does just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    Idle,
+    Load,
+    Read,
+    Decode,
+    Face,
+    Encode,
+    Write,
+}
+
+impl Stage {
+    /// All of them, in order.
+    pub const ALL: [Self; 7] = [
+        Self::Idle,
+        Self::Load,
+        Self::Read,
+        Self::Decode,
+        Self::Face,
+        Self::Encode,
+        Self::Write,
+    ];
+}
+
+/// A file as the worker wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    pub bytes: u64,
+    /// SHA-256.
+    pub digest: [u8; 32],
+    pub format: Format,
+}
+
+/// The marks that a file carries.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Marks {
+    /// Payload of the invisible mark.
+    pub payload: Option<u64>,
+    /// The `AIGC` record as it stands.
+    pub aigc: Option<String>,
+    /// IPTC DigitalSourceType as it stands.
+    pub source_type: Option<String>,
+}
+
+/// One thing that a thread of the worker tried and must not be able to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// `control` or `compute`.
+    pub thread: String,
+    /// What was tried.
+    pub what: String,
+    /// The errno; `None` when it worked, which is a hole.
+    pub errno: Option<i32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{FaceReport, StageTime};
+
+    #[test]
+    fn the_worst_report_fits_one_message() {
+        let face = FaceReport {
+            rect: [1.0; 4],
+            score: 1.0,
+            landmarks: [[1.0; 2]; 5],
+            identity: Some(("a".repeat(limits::NAME).parse().unwrap(), 1.0)),
+            done: "d".repeat(10_000),
+            reason: Some("é".repeat(10_000)),
+        };
+        let stage = StageTime { stage: "s".repeat(32), ms: 1.0, inference_ms: 1.0 };
+        let report = PictureReport {
+            width: u32::MAX,
+            height: u32::MAX,
+            format: "jpeg".into(),
+            faces: vec![face; 2 * limits::FACES],
+            marks: None,
+            stages: vec![stage; 32],
+        };
+        let written = Written { bytes: u64::MAX, digest: [255; 32], format: Format::Jpeg };
+        let event = Event::Done { job: JobId([255; 16]), report, written }.bounded();
+        let bytes = codec::encode(&event).unwrap();
+        assert_eq!(codec::decode::<Event>(&bytes).unwrap(), event);
+    }
+
+    #[test]
+    fn the_widest_source_and_judgement_fit_one_message() {
+        let judged = Event::Judged {
+            job: JobId([1; 16]),
+            embeddings: vec![vec![1.0; limits::EMBEDDING]; limits::JUDGED],
+        };
+        assert!(codec::encode(&judged).is_ok());
+    }
+}
