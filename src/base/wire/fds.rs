@@ -78,11 +78,7 @@ impl Socket {
     ///
     /// # Errors
     /// `NotReady` when the other side does not read, `Closed`, `Socket`, `Message`.
-    pub fn send<T: Serialize>(
-        &self,
-        message: &T,
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<(), WireError> {
+    pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), WireError> {
         let bytes = codec::encode(message)?;
         if fds.len() > limits::WIRE_FDS || bytes.is_empty() {
             return Err(WireError::Packet);
@@ -166,10 +162,8 @@ impl Socket {
         other: BorrowedFd<'_>,
         timeout: Option<Duration>,
     ) -> Result<bool, WireError> {
-        let mut fds = [
-            PollFd::new(&self.fd, PollFlags::IN),
-            PollFd::from_borrowed_fd(other, PollFlags::IN),
-        ];
+        let mut fds =
+            [PollFd::new(&self.fd, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
         wait(&mut fds, timeout)
     }
 }

@@ -276,15 +276,8 @@ pub enum Stage {
 
 impl Stage {
     /// All of them, in order.
-    pub const ALL: [Self; 7] = [
-        Self::Idle,
-        Self::Load,
-        Self::Read,
-        Self::Decode,
-        Self::Face,
-        Self::Encode,
-        Self::Write,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Idle, Self::Load, Self::Read, Self::Decode, Self::Face, Self::Encode, Self::Write];
 }
 
 /// A file as the worker wrote it.
