@@ -4,3 +4,10 @@
 
 pub mod geometry;
 pub mod view;
+pub mod simd;
+pub mod convert;
+pub mod resize;
+pub mod warp;
+pub mod filter;
+pub mod blend;
+pub mod tensor;

@@ -1,0 +1,70 @@
+//! Lays one picture over another, weighed by alpha.
+
+use crate::view::{View, ViewMut};
+
+/// v / 255 for v <= 65 534.
+#[inline(always)]
+fn div255(v: u32) -> u32 {
+    (v + 1 + (v >> 8)) >> 8
+}
+
+/// dst = (dst * (255 - alpha) + layer * alpha) / 255, rounded to nearest; untouched where alpha
+/// is 0, and the layer itself where it is 255.
+///
+/// # Panics
+/// When the sizes differ.
+pub fn paste(dst: &mut ViewMut<'_, 3>, layer: View<'_, 3>, alpha: View<'_, 1>) {
+    let size = dst.size();
+    assert!(layer.size() == size && alpha.size() == size, "all three have one size");
+    for y in 0..size.height {
+        let pixels = dst.row_mut(y).chunks_exact_mut(3).zip(layer.row(y).chunks_exact(3));
+        for ((out, over), &a) in pixels.zip(alpha.row(y)) {
+            let a = u32::from(a);
+            for (d, &s) in out.iter_mut().zip(over) {
+                *d = div255(u32::from(*d) * (255 - a) + u32::from(s) * a + 127) as u8;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::{Roi, Size};
+    use crate::view::{Grey, Rgb};
+
+    #[test]
+    fn every_blend_is_rounded_exactly() {
+        // All alphas against all layers for some destinations.
+        let size = Size::new(256, 256);
+        let alpha = (0..256 * 256).map(|i| (i % 256) as u8).collect();
+        let alpha = Grey::from_vec(size, alpha).unwrap();
+        let layer = (0..256 * 256).flat_map(|i| [(i / 256) as u8; 3]).collect();
+        let layer = Rgb::from_vec(size, layer).unwrap();
+        for d in [0_u8, 1, 77, 128, 254, 255] {
+            let mut dst = Rgb::filled(size, [d; 3]);
+            paste(&mut dst.view_mut(), layer.view(), alpha.view());
+            for (i, got) in dst.bytes_all().chunks_exact(3).enumerate() {
+                let (s, a) = ((i / 256) as u32, (i % 256) as u32);
+                let want = (u32::from(d) * (255 - a) + s * a + 127) / 255;
+                assert_eq!(got, [want as u8; 3], "{d} {s} {a}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_region_changes() {
+        let mut dst = Rgb::filled(Size::new(5, 4), [10, 20, 30]);
+        let roi = Roi { x: 1, y: 1, width: 3, height: 2 };
+        let layer = Rgb::filled(roi.size(), [200; 3]);
+        let alpha = Grey::from_vec(roi.size(), vec![0, 255, 0, 0, 0, 255]).unwrap();
+        paste(&mut dst.view_mut().crop(roi), layer.view(), alpha.view());
+        for y in 0..4 {
+            for x in 0..5 {
+                let hit = (x, y) == (2, 1) || (x, y) == (3, 2);
+                let want = if hit { [200; 3] } else { [10, 20, 30] };
+                assert_eq!(dst.view().pixel(x, y), want, "{x} {y}");
+            }
+        }
+    }
+}
