@@ -45,6 +45,8 @@ pub enum Family {
     ArcFace,
     /// Yahoo open_nsfw, 224.
     OpenNsfw,
+    /// nsfwjs MobileNet v2, 224: Drawing, Hentai, Neutral, Porn, Sexy. Listed; no stage reads it.
+    NsfwJs,
     /// MediaPipe selfie segmentation, 256.
     Selfie,
     /// inswapper_128 and its kin: source latent = e · emap.
