@@ -1,0 +1,75 @@
+//! What can go wrong with goods: files, models, sources, consent records, registries.
+
+use std::io;
+use std::path::PathBuf;
+
+use mien_base::error::ErrorKind;
+use mien_base::id::{IdentityId, ModelId};
+use mien_base::model::Role;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of this crate. Its message never holds the source's: the chain is printed once.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("Can't {action} `{}`", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("`{}` is larger than {max} bytes", path.display())]
+    TooLarge { path: PathBuf, max: u64 },
+    #[error("No home for models and identities: set MIEN_HOME or HOME to an absolute path")]
+    NoHome,
+
+    #[error(
+        "The model `{id}` is neither in the catalogue nor among your own models; `mien model list` shows what is known"
+    )]
+    ModelUnknown { id: ModelId },
+    #[error("The model `{id}` is not installed; get it with `mien model fetch`")]
+    ModelMissing { id: ModelId },
+    #[error("No {role:?} model is installed; get one with `mien model fetch`")]
+    RoleMissing { role: Role },
+    #[error("`{}` has SHA-256 {found}, but {expected} is expected; remove it and get it again", path.display())]
+    Digest { path: PathBuf, expected: String, found: String },
+    #[error("`{}` has {found} bytes, but {expected} are expected; remove it and get it again", path.display())]
+    Size { path: PathBuf, expected: u64, found: u64 },
+    #[error("The manifest `{}` can't be: {why}", path.display())]
+    Manifest { path: PathBuf, why: String },
+    #[error("Can't hold a model in sealed memory")]
+    Memory { source: io::Error },
+
+    #[error("The source `{id}` is not enrolled; `mien source list` shows who is")]
+    SourceUnknown { id: IdentityId },
+    #[error("The source `{id}` is enrolled already; `mien source forget {id}` removes it")]
+    SourceExists { id: IdentityId },
+    #[error("The stored source `{}` is damaged: {why}; forget it and enrol it again", path.display())]
+    SourceDamaged { path: PathBuf, why: String },
+    #[error("The source `{id}` can't be stored: {why}")]
+    SourceBad { id: IdentityId, why: String },
+    #[error("The source `{id}` has no consent record to revoke")]
+    ConsentMissing { id: IdentityId },
+    #[error("The consent record can't be used: {}", faults.join("; "))]
+    ConsentBad { faults: Vec<String> },
+}
+
+impl Error {
+    /// The kind that decides exit code and reason.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } | Self::Memory { .. } => ErrorKind::Io,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::ModelMissing { .. }
+            | Self::RoleMissing { .. }
+            | Self::Digest { .. }
+            | Self::Size { .. } => ErrorKind::Model,
+            Self::NoHome
+            | Self::ModelUnknown { .. }
+            | Self::Manifest { .. }
+            | Self::SourceUnknown { .. }
+            | Self::SourceExists { .. }
+            | Self::SourceBad { .. } => ErrorKind::Usage,
+            Self::SourceDamaged { .. } => ErrorKind::BadInput,
+            Self::ConsentMissing { .. } | Self::ConsentBad { .. } => ErrorKind::NoConsent,
+        }
+    }
+}

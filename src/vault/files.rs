@@ -1,0 +1,194 @@
+//! Private folders, bounded reads, and writes that are whole or absent after a power cut.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::errors::{Error, Result};
+
+/// Names what was tried, for `map_err`.
+pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { action, path, source }
+}
+
+/// Makes a folder and its parents, open to their owner only (a parent that exists stays as it is).
+pub(crate) fn private_dir(path: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io("create", path))?;
+    let meta = fs::metadata(path).map_err(io("read", path))?;
+    if meta.permissions().mode() & 0o077 != 0 {
+        let own = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(path, own).map_err(io("restrict", path))?;
+    }
+    Ok(())
+}
+
+/// Reads a regular file of at most `max` bytes.
+pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(io("read", path))?;
+    if bytes.len() as u64 > max {
+        return Err(Error::TooLarge { path: path.to_owned(), max });
+    }
+    Ok(bytes)
+}
+
+/// Opens a file for reading and refuses what is not a regular file, without waiting on a pipe.
+pub(crate) fn open_regular(path: &Path) -> Result<File> {
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)
+        .map_err(io("open", path))?;
+    if !file.metadata().map_err(io("read", path))?.is_file() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+        return Err(Error::Io { action: "read", path: path.to_owned(), source });
+    }
+    Ok(file)
+}
+
+/// Creates a file for its owner only, replacing what was there, and makes its bytes durable.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(io("create", path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io("write", path))
+}
+
+/// Replaces a file as a whole: beside it, synced, renamed over it, folder synced.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let beside = with_suffix(path, ".part");
+    write_synced(&beside, bytes)?;
+    rename(&beside, path)
+}
+
+/// Renames and makes the new name durable.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(io("rename to", to))?;
+    sync_parent(to)
+}
+
+/// Makes names in the folder of `path` durable.
+pub(crate) fn sync_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().unwrap_or_else(|| Path::new("/"));
+    sync_dir(parent)
+}
+
+/// Makes names in a folder durable.
+pub(crate) fn sync_dir(path: &Path) -> Result<()> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(io("sync", path))
+}
+
+/// Appends to a file's name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> std::path::PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Holds a lock file until dropped; the kernel lets go of it when the process dies.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "held open for its lock")] File);
+
+impl Lock {
+    /// Waits for the lock.
+    pub(crate) fn wait(path: &Path) -> Result<Self> {
+        loop {
+            if let Some(lock) = Self::take(path, FlockOperation::LockExclusive)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    /// Takes the lock, or `None` when another holds it.
+    pub(crate) fn try_take(path: &Path) -> Result<Option<Self>> {
+        Self::take(path, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn take(path: &Path, operation: FlockOperation) -> Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(io("create", path))?;
+        match flock(&file, operation) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
+            Err(errno) => Err(io("lock", path)(errno.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A folder that is removed when dropped.
+    #[derive(Debug)]
+    pub(crate) struct Scratch(pub(crate) PathBuf);
+
+    impl Scratch {
+        pub(crate) fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let n = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("mien-vault-{}-{n}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn folders_are_private_even_when_they_were_not() {
+        let scratch = Scratch::new();
+        let dir = scratch.0.join("a/b");
+        fs::create_dir_all(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        private_dir(&dir).unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_read_is_bounded_and_takes_only_regular_files() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("f");
+        replace(&path, &[1; 10]).unwrap();
+        assert_eq!(read_bounded(&path, 10).unwrap(), [1; 10]);
+        assert!(matches!(read_bounded(&path, 9), Err(Error::TooLarge { max: 9, .. })));
+        assert!(read_bounded(&scratch.0, 9).is_err());
+        assert!(read_bounded(Path::new("/dev/zero"), 9).is_err());
+    }
+
+    #[test]
+    fn a_held_lock_is_not_given_twice() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("lock");
+        let held = Lock::try_take(&path).unwrap();
+        assert!(held.is_some());
+        assert!(Lock::try_take(&path).unwrap().is_none());
+        drop(held);
+        assert!(Lock::try_take(&path).unwrap().is_some());
+    }
+}

@@ -1,0 +1,92 @@
+//! A file copied once into sealed memory, measured on the way: what was checked is what is read.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use crate::digest::Hasher;
+use crate::errors::{Error, Result};
+use crate::files;
+
+/// Copies a regular file of exactly `bytes` bytes with digest `sha256` into a memfd that nobody can
+/// write, grow or shrink any more.
+pub(crate) fn sealed_copy(path: &Path, bytes: u64, sha256: &str) -> Result<OwnedFd> {
+    let file = files::open_regular(path)?;
+    let size = file.metadata().map_err(files::io("read", path))?.len();
+    if size != bytes {
+        return Err(Error::Size { path: path.to_owned(), expected: bytes, found: size });
+    }
+    let memory = |source| Error::Memory { source };
+    let mut copy = create().map_err(memory)?;
+    copy.set_len(bytes).map_err(memory)?;
+
+    // One byte more than promised, so that a file that grew meanwhile is noticed.
+    let mut input = file.take(bytes.saturating_add(1));
+    let mut hasher = Hasher::default();
+    let mut chunk = vec![0; 1 << 20];
+    let mut total = 0;
+    loop {
+        let n = input.read(&mut chunk).map_err(files::io("read", path))?;
+        let Some(part) = chunk.get(..n).filter(|part| !part.is_empty()) else { break };
+        hasher.update(part);
+        copy.write_all(part).map_err(memory)?;
+        total += n as u64;
+    }
+    if total != bytes {
+        return Err(Error::Size { path: path.to_owned(), expected: bytes, found: total });
+    }
+    let found = hasher.hex();
+    if found != sha256 {
+        let expected = sha256.to_owned();
+        return Err(Error::Digest { path: path.to_owned(), expected, found });
+    }
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    fcntl_add_seals(&copy, seals).map_err(|errno| memory(errno.into()))?;
+    copy.rewind().map_err(memory)?;
+    Ok(copy.into())
+}
+
+/// A sealable memfd; not executable where the kernel knows how (6.3).
+fn create() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let made = memfd_create("mien-model", flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| memfd_create("mien-model", flags))?;
+    Ok(made.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest;
+    use crate::files::tests::Scratch;
+
+    #[test]
+    fn the_copy_is_whole_and_nobody_can_change_it() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("m");
+        let bytes: Vec<u8> = (0..3_000_001_u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let fd = sealed_copy(&path, bytes.len() as u64, &digest::of(&bytes)).unwrap();
+        let mut copy = File::from(fd);
+        let mut back = Vec::new();
+        copy.read_to_end(&mut back).unwrap();
+        assert!(back == bytes);
+        copy.rewind().unwrap();
+        assert!(copy.write_all(b"x").is_err());
+        assert!(copy.set_len(1).is_err());
+    }
+
+    #[test]
+    fn one_changed_bit_or_byte_is_refused() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("m");
+        std::fs::write(&path, b"abd").unwrap();
+        let refused = sealed_copy(&path, 3, &digest::of(b"abc")).unwrap_err();
+        assert!(matches!(refused, Error::Digest { .. }), "{refused}");
+        let refused = sealed_copy(&path, 2, &digest::of(b"ab")).unwrap_err();
+        assert!(matches!(refused, Error::Size { found: 3, .. }), "{refused}");
+    }
+}
