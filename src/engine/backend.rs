@@ -5,7 +5,7 @@ use mien_pixels::geometry::{Affine2, Point, Roi, Size};
 use mien_pixels::view::{Grey, Rgb};
 
 use crate::Result;
-use crate::contract::Contract;
+use crate::contract::{Contract, Port};
 use crate::tensor::Tensor;
 
 /// How RGB bytes become values: (x - mean) * scale per channel, and in which layout.
@@ -97,9 +97,20 @@ pub trait Session: Send {
     /// # Errors
     /// `Run`, `Contract`, `NotFinite`.
     fn run(&mut self, inputs: &[&Self::Tensor]) -> Result<Vec<Self::Tensor>>;
+
+    /// What the model declares of its inputs, in the contract's order (for example whether it
+    /// takes a batch).
+    fn inputs(&self) -> &[Port];
+
+    /// What the model declares of its outputs, in the contract's order.
+    fn outputs(&self) -> &[Port];
 }
 
 /// A device: it loads models and holds pictures.
+///
+/// Every operation on pictures may fail (`Picture`): where sizes do not agree, a region reaches
+/// outside, a map is not finite, or the device fails. Then no picture was changed, or all of it
+/// must be thrown away; a caller that gets an error never goes on with the picture.
 pub trait Backend: Send + Sync + 'static {
     type Picture: Send + std::fmt::Debug;
     type Tensor: Send + std::fmt::Debug;
@@ -124,17 +135,17 @@ pub trait Backend: Send + Sync + 'static {
     // ---- pictures in and out
 
     /// Takes a host picture; free of copies where memory is shared.
-    fn adopt(&self, image: Rgb) -> Self::Picture;
+    fn adopt(&self, image: Rgb) -> Result<Self::Picture>;
     /// Gives it back to the host.
-    fn release(&self, picture: Self::Picture) -> Rgb;
+    fn release(&self, picture: Self::Picture) -> Result<Rgb>;
     /// A second picture with the same pixels.
-    fn duplicate(&self, picture: &Self::Picture) -> Self::Picture;
+    fn duplicate(&self, picture: &Self::Picture) -> Result<Self::Picture>;
     fn size(&self, picture: &Self::Picture) -> Size;
 
     // ---- tensors in and out
 
-    fn upload(&self, tensor: Tensor) -> Self::Tensor;
-    fn download(&self, tensor: &Self::Tensor) -> Tensor;
+    fn upload(&self, tensor: Tensor) -> Result<Self::Tensor>;
+    fn download(&self, tensor: &Self::Tensor) -> Result<Tensor>;
 
     // ---- from pictures to tensors
 
@@ -159,7 +170,7 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Self::Tensor>;
 
     /// A crop as a picture of its own; the map takes crop pixels to picture pixels.
-    fn crop(&self, picture: &Self::Picture, map: &Affine2, size: Size) -> Self::Picture;
+    fn crop(&self, picture: &Self::Picture, map: &Affine2, size: Size) -> Result<Self::Picture>;
 
     /// A generator's output `[1, 3, h, w]`, x * scale + offset clipped to 0..=255, as a picture.
     fn to_picture(&self, tensor: &Self::Tensor, scale: f32, offset: f32) -> Result<Self::Picture>;
@@ -176,17 +187,17 @@ pub trait Backend: Send + Sync + 'static {
         &self,
         source: &Self::Picture,
         warp: &MeshWarp<'_>,
-    ) -> (Self::Picture, Self::Alpha);
+    ) -> Result<(Self::Picture, Self::Alpha)>;
 
     /// A mask of the size of `roi`: the minimum of all shapes, 0..=255.
-    fn mask(&self, shapes: &[Shape<Self::Tensor>], roi: Roi) -> Self::Alpha;
+    fn mask(&self, shapes: &[Shape<Self::Tensor>], roi: Roi) -> Result<Self::Alpha>;
 
     /// Per-pixel minimum, in place; both of one size.
-    fn meet(&self, alpha: &mut Self::Alpha, other: &Self::Alpha);
+    fn meet(&self, alpha: &mut Self::Alpha, other: &Self::Alpha) -> Result<()>;
 
     /// A host mask (for what is drawn once: glyphs), and back.
-    fn adopt_alpha(&self, alpha: Grey) -> Self::Alpha;
-    fn release_alpha(&self, alpha: Self::Alpha) -> Grey;
+    fn adopt_alpha(&self, alpha: Grey) -> Result<Self::Alpha>;
+    fn release_alpha(&self, alpha: Self::Alpha) -> Result<Grey>;
 
     /// Leads a layer's colours to those of `onto` at `roi`, weighing by alpha.
     fn match_tone(
@@ -196,22 +207,34 @@ pub trait Backend: Send + Sync + 'static {
         roi: Roi,
         alpha: &Self::Alpha,
         tone: &Tone,
-    );
+    ) -> Result<()>;
 
     /// Blends a layer over `roi`, in place: exactly nothing changes where alpha is 0.
-    fn paste(&self, onto: &mut Self::Picture, layer: &Self::Picture, roi: Roi, alpha: &Self::Alpha);
+    fn paste(
+        &self,
+        onto: &mut Self::Picture,
+        layer: &Self::Picture,
+        roi: Roi,
+        alpha: &Self::Alpha,
+    ) -> Result<()>;
 
     /// Warps a crop back (map: picture pixels to crop pixels) into a layer of the size of `roi`,
     /// border replicated.
-    fn warp_back(&self, crop: &Self::Picture, map: &Affine2, roi: Roi) -> Self::Picture;
+    fn warp_back(&self, crop: &Self::Picture, map: &Affine2, roi: Roi) -> Result<Self::Picture>;
 
     /// Makes a region unrecognisable, in place, weighed by alpha.
-    fn cover(&self, picture: &mut Self::Picture, roi: Roi, alpha: &Self::Alpha, cover: &Cover);
+    fn cover(
+        &self,
+        picture: &mut Self::Picture,
+        roi: Roi,
+        alpha: &Self::Alpha,
+        cover: &Cover,
+    ) -> Result<()>;
 
     /// Adds the invisible mark, in place; returns the luma PSNR in dB.
     /// `code`: coded bits and pilots as `mien_pixels::stdm` defines them.
-    fn mark_add(&self, picture: &mut Self::Picture, payload: u64) -> f32;
+    fn mark_add(&self, picture: &mut Self::Picture, payload: u64) -> Result<f32>;
 
     /// Reads the invisible mark back.
-    fn mark_read(&self, picture: &Self::Picture) -> Option<u64>;
+    fn mark_read(&self, picture: &Self::Picture) -> Result<Option<u64>>;
 }

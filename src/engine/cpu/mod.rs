@@ -1,1 +1,156 @@
 //! The CPU backend: the embedded default, and the reference for every other.
+
+use std::sync::Arc;
+
+use mien_base::model::Manifest;
+use mien_pixels::geometry::{Affine2, Roi, Size};
+use mien_pixels::view::{Grey, Rgb};
+use rten::ThreadPool;
+
+use crate::backend::{Backend, Cover, MeshWarp, Normalise, Shape, Tone};
+use crate::contract::Contract;
+use crate::tensor::Tensor;
+use crate::{Error, Result};
+
+mod weights;
+mod session;
+
+pub use session::Session;
+
+/// A picture in host memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture(Rgb);
+
+/// A mask in host memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alpha(Grey);
+
+/// The CPU: rten for models, `mien_pixels` for pictures.
+#[derive(Debug)]
+pub struct Cpu {
+    pool: Arc<ThreadPool>,
+}
+
+impl Cpu {
+    /// A backend whose models run on `threads` threads, which start here, once.
+    ///
+    /// rten folds constants at load on a second, global pool of its own, as wide as the machine
+    /// has cores (or `RTEN_NUM_THREADS` in the environment says); it starts here too, so that
+    /// nothing starts a thread or reads /proc later, inside a sandbox. It sleeps while models run.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        rten::thread_pool().run(|| ());
+        Self { pool: Arc::new(ThreadPool::with_num_threads(threads.max(1))) }
+    }
+}
+
+fn missing<T>(what: &str) -> Result<T> {
+    Err(Error::Picture { what: format!("{what} is not there yet") })
+}
+
+impl Backend for Cpu {
+    type Picture = Picture;
+    type Tensor = Tensor;
+    type Alpha = Alpha;
+    type Session = Session;
+
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn load(&self, manifest: &Manifest, contract: &Contract, bytes: Vec<u8>) -> Result<Session> {
+        Session::load(manifest.id.as_str(), contract, bytes, Arc::clone(&self.pool))
+    }
+
+    fn adopt(&self, image: Rgb) -> Result<Picture> {
+        Ok(Picture(image))
+    }
+
+    fn release(&self, picture: Picture) -> Result<Rgb> {
+        Ok(picture.0)
+    }
+
+    fn duplicate(&self, picture: &Picture) -> Result<Picture> {
+        Ok(picture.clone())
+    }
+
+    fn size(&self, picture: &Picture) -> Size {
+        picture.0.size()
+    }
+
+    fn upload(&self, tensor: Tensor) -> Result<Tensor> {
+        Ok(tensor)
+    }
+
+    fn download(&self, tensor: &Tensor) -> Result<Tensor> {
+        Ok(tensor.clone())
+    }
+
+    fn letterbox(&self, _: &Picture, _: Size, _: Size, _: &Normalise) -> Result<Tensor> {
+        missing("letterbox")
+    }
+
+    fn crop_batch(&self, _: &Picture, _: &[Affine2], _: Size, _: &Normalise) -> Result<Tensor> {
+        missing("crop_batch")
+    }
+
+    fn crop(&self, _: &Picture, _: &Affine2, _: Size) -> Result<Picture> {
+        missing("crop")
+    }
+
+    fn to_picture(&self, _: &Tensor, _: f32, _: f32) -> Result<Picture> {
+        missing("to_picture")
+    }
+
+    fn polyphase_split(&self, _: &Tensor, _: usize) -> Result<Tensor> {
+        missing("polyphase_split")
+    }
+
+    fn polyphase_join(&self, _: &Tensor, _: usize) -> Result<Tensor> {
+        missing("polyphase_join")
+    }
+
+    fn warp_mesh(&self, _: &Picture, _: &MeshWarp<'_>) -> Result<(Picture, Alpha)> {
+        missing("warp_mesh")
+    }
+
+    fn mask(&self, _: &[Shape<Tensor>], _: Roi) -> Result<Alpha> {
+        missing("mask")
+    }
+
+    fn meet(&self, _: &mut Alpha, _: &Alpha) -> Result<()> {
+        missing("meet")
+    }
+
+    fn adopt_alpha(&self, alpha: Grey) -> Result<Alpha> {
+        Ok(Alpha(alpha))
+    }
+
+    fn release_alpha(&self, alpha: Alpha) -> Result<Grey> {
+        Ok(alpha.0)
+    }
+
+    fn match_tone(&self, _: &mut Picture, _: &Picture, _: Roi, _: &Alpha, _: &Tone) -> Result<()> {
+        missing("match_tone")
+    }
+
+    fn paste(&self, _: &mut Picture, _: &Picture, _: Roi, _: &Alpha) -> Result<()> {
+        missing("paste")
+    }
+
+    fn warp_back(&self, _: &Picture, _: &Affine2, _: Roi) -> Result<Picture> {
+        missing("warp_back")
+    }
+
+    fn cover(&self, _: &mut Picture, _: Roi, _: &Alpha, _: &Cover) -> Result<()> {
+        missing("cover")
+    }
+
+    fn mark_add(&self, _: &mut Picture, _: u64) -> Result<f32> {
+        missing("mark_add")
+    }
+
+    fn mark_read(&self, _: &Picture) -> Result<Option<u64>> {
+        missing("mark_read")
+    }
+}

@@ -1,0 +1,373 @@
+//! Reads an ONNX file without copying it: its ports, and whether its claims fit its bytes.
+//!
+//! rten parses and allocates by what a file says. This pass comes first and refuses what could
+//! make that abort or run away: lengths beyond the file, tensors that claim more than they carry,
+//! data in other files, nested graphs, and constant shapes beyond `limits::TENSOR_VALUES`.
+
+use std::collections::BTreeMap;
+
+use mien_base::limits::TENSOR_VALUES;
+
+use crate::contract::Dim;
+
+/// Most nodes, initialisers and ports of a model, together.
+const PARTS: usize = 100_000;
+/// Most axes of a tensor.
+const AXES: usize = 16;
+/// Largest window, stride, dilation or pad of an operator.
+const WINDOW: u64 = 4096;
+
+/// An input or output as the file declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    /// ONNX element type; 0 when the file does not say.
+    pub(crate) element: u64,
+    pub(crate) shape: Option<Vec<Dim>>,
+}
+
+impl Declared {
+    /// True for the element types that are floats at the boundary (rten turns f16 and f64 into f32).
+    pub(crate) const fn is_float(&self) -> bool {
+        matches!(self.element, 0 | 1 | 10 | 11)
+    }
+}
+
+/// What a file declares.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) inputs: Vec<Declared>,
+    pub(crate) outputs: Vec<Declared>,
+}
+
+type Found<T> = std::result::Result<T, String>;
+
+/// A protobuf field: its number and its value.
+enum Field<'a> {
+    Number(u32, u64),
+    Bytes(u32, &'a [u8]),
+    /// Fixed 32 or 64 bit: the content is not needed here.
+    Fixed(u32, &'a [u8]),
+}
+
+/// Fields of one message, in order.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn varint(&mut self) -> Found<u64> {
+        let mut value = 0_u64;
+        for (i, &byte) in self.0.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte & 0x80 == 0 {
+                self.0 = &self.0[i + 1..];
+                return Ok(value);
+            }
+        }
+        Err("a number is cut off".into())
+    }
+
+    fn take(&mut self, length: u64) -> Found<&'a [u8]> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let (head, tail) =
+            self.0.split_at_checked(length).ok_or("a part reaches beyond the file's end")?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn next(&mut self) -> Found<Option<Field<'a>>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).map_err(|_| "a field number is too large")?;
+        Ok(Some(match tag & 7 {
+            0 => Field::Number(number, self.varint()?),
+            1 => Field::Fixed(number, self.take(8)?),
+            2 => {
+                let length = self.varint()?;
+                Field::Bytes(number, self.take(length)?)
+            }
+            5 => Field::Fixed(number, self.take(4)?),
+            kind => return Err(format!("field {number} has the unknown wire type {kind}")),
+        }))
+    }
+}
+
+fn text(bytes: &[u8]) -> Found<&str> {
+    std::str::from_utf8(bytes).map_err(|_| "a name is not UTF-8".into())
+}
+
+/// A tensor's claims, checked; small integer and float tensors keep their values.
+struct TensorFacts<'a> {
+    name: &'a str,
+    small: Option<Vec<f64>>,
+}
+
+fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
+    let (mut name, mut element, mut raw) = ("", 0, None);
+    let (mut dims, mut floats, mut varints) = (Vec::new(), Vec::new(), Vec::new());
+    let mut doubles = 0;
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            Field::Number(1, d) => dims.push(d),
+            Field::Bytes(1, packed) => {
+                let mut packed = Fields(packed);
+                while !packed.0.is_empty() && dims.len() <= AXES {
+                    dims.push(packed.varint()?);
+                }
+            }
+            Field::Number(2, kind) => element = kind,
+            Field::Bytes(4, packed) => floats.push(packed),
+            Field::Fixed(4, one) => floats.push(one),
+            Field::Bytes(5 | 7, packed) => varints.push(packed),
+            Field::Number(5 | 7, _) => return Err("a tensor's integers are not packed".into()),
+            Field::Bytes(8, n) => name = text(n)?,
+            Field::Bytes(9, bytes) => raw = Some(bytes),
+            Field::Bytes(10, packed) => doubles += packed.len() / 8,
+            Field::Bytes(13, _) | Field::Number(14, 1..) => {
+                return Err("it keeps weights in another file: join them into one".into());
+            }
+            _ => {}
+        }
+    }
+    if dims.len() > AXES {
+        return Err(format!("tensor `{name}` has more than {AXES} axes"));
+    }
+    let claim = dims
+        .iter()
+        .try_fold(1_u64, |product, &d| product.checked_mul(d))
+        .filter(|&n| n <= TENSOR_VALUES as u64)
+        .ok_or_else(|| format!("tensor `{name}` claims more than {TENSOR_VALUES} values"))?;
+    let width = match element {
+        2 | 3 | 9 => 1,
+        10 => 2,
+        1 | 6 => 4,
+        7 | 11 => 8,
+        kind => return Err(format!("tensor `{name}` has the unsupported element type {kind}")),
+    };
+    let count_varints = |packed: &&[u8]| packed.iter().filter(|&&b| b & 0x80 == 0).count();
+    let carried = match (raw, element) {
+        (Some(raw), _) if raw.len() % width != 0 => u64::MAX,
+        (Some(raw), _) => (raw.len() / width) as u64,
+        (None, 1) => floats.iter().map(|p| p.len() as u64 / 4).sum(),
+        (None, 11) => doubles as u64,
+        (None, _) => varints.iter().map(count_varints).sum::<usize>() as u64,
+    };
+    if carried != claim {
+        return Err(format!("tensor `{name}` claims {claim} values and carries {carried}"));
+    }
+    let small = (claim <= AXES as u64 * 2).then(|| small_values(element, raw, &varints, &floats));
+    Ok(TensorFacts { name, small: small.flatten() })
+}
+
+fn small_values(
+    element: u64,
+    raw: Option<&[u8]>,
+    varints: &[&[u8]],
+    floats: &[&[u8]],
+) -> Option<Vec<f64>> {
+    let as_f32 = |b: &[u8]| b.try_into().map(|b| f64::from(f32::from_le_bytes(b))).ok();
+    let as_i64 = |b: &[u8]| b.try_into().map(|b| i64::from_le_bytes(b) as f64).ok();
+    let as_i32 = |b: &[u8]| b.try_into().map(|b| f64::from(i32::from_le_bytes(b))).ok();
+    match (element, raw) {
+        (1, Some(raw)) => raw.chunks_exact(4).map(as_f32).collect(),
+        (6, Some(raw)) => raw.chunks_exact(4).map(as_i32).collect(),
+        (7, Some(raw)) => raw.chunks_exact(8).map(as_i64).collect(),
+        (1, None) => floats.iter().flat_map(|p| p.chunks_exact(4)).map(as_f32).collect(),
+        (6 | 7, None) => {
+            let mut all = Vec::new();
+            for packed in varints {
+                let mut packed = Fields(packed);
+                while !packed.0.is_empty() {
+                    all.push(packed.varint().ok()?.cast_signed() as f64);
+                }
+            }
+            Some(all)
+        }
+        _ => None,
+    }
+}
+
+fn value_info(message: &[u8]) -> Found<Declared> {
+    let mut declared = Declared { name: String::new(), element: 0, shape: None };
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            Field::Bytes(1, name) => declared.name = text(name)?.to_owned(),
+            Field::Bytes(2, kind) => {
+                let mut kind = Fields(kind);
+                while let Some(field) = kind.next()? {
+                    let Field::Bytes(1, tensor) = field else { continue };
+                    let mut tensor = Fields(tensor);
+                    while let Some(field) = tensor.next()? {
+                        match field {
+                            Field::Number(1, element) => declared.element = element,
+                            Field::Bytes(2, shape) => declared.shape = Some(shape_of(shape)?),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(declared)
+}
+
+fn shape_of(message: &[u8]) -> Found<Vec<Dim>> {
+    let mut shape = Vec::new();
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        let Field::Bytes(1, dimension) = field else { continue };
+        if shape.len() == AXES {
+            return Err(format!("a port has more than {AXES} axes"));
+        }
+        let mut dim = Dim::Any;
+        let mut dimension = Fields(dimension);
+        while let Some(field) = dimension.next()? {
+            if let Field::Number(1, value) = field
+                && value.cast_signed() > 0
+            {
+                let value = usize::try_from(value).unwrap_or(usize::MAX);
+                if value > TENSOR_VALUES {
+                    return Err(format!("a port has an axis of {value}"));
+                }
+                dim = Dim::Fixed(value);
+            }
+        }
+        shape.push(dim);
+    }
+    Ok(shape)
+}
+
+/// A node's operator, inputs and outputs, and the constant it holds.
+struct NodeFacts<'a> {
+    operator: &'a str,
+    inputs: Vec<&'a str>,
+    output: &'a str,
+    constant: Option<Vec<f64>>,
+}
+
+fn node(message: &[u8]) -> Found<NodeFacts<'_>> {
+    let mut facts = NodeFacts { operator: "", inputs: Vec::new(), output: "", constant: None };
+    let mut attributes = Vec::new();
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            Field::Bytes(1, name) => facts.inputs.push(text(name)?),
+            Field::Bytes(2, name) if facts.output.is_empty() => facts.output = text(name)?,
+            Field::Bytes(4, name) => facts.operator = text(name)?,
+            Field::Bytes(5, attribute) => attributes.push(attribute),
+            _ => {}
+        }
+    }
+    for attribute in attributes {
+        if let Some(values) = check_attribute(facts.operator, attribute)? {
+            facts.constant = Some(values);
+        }
+    }
+    Ok(facts)
+}
+
+/// Checks one attribute; gives the values of a small tensor or list.
+fn check_attribute(operator: &str, message: &[u8]) -> Found<Option<Vec<f64>>> {
+    let (mut name, mut ints, mut values) = ("", Vec::new(), None);
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            Field::Bytes(1, n) => name = text(n)?,
+            Field::Bytes(5, t) => values = tensor(t)?.small,
+            Field::Bytes(6 | 10 | 11 | 22 | 23, _) => {
+                return Err(format!("operator {operator} holds a graph, which is not supported"));
+            }
+            Field::Number(3 | 8, value) => ints.push(value),
+            Field::Bytes(8, packed) => {
+                let mut packed = Fields(packed);
+                while !packed.0.is_empty() {
+                    ints.push(packed.varint()?);
+                }
+            }
+            _ => {}
+        }
+    }
+    let window = ["kernel_shape", "strides", "dilations", "pads", "output_padding", "output_shape"];
+    let counts = ["group", "blocksize", "num_outputs"];
+    let too_large = |v: &u64| v.cast_signed().unsigned_abs() > WINDOW;
+    if (window.contains(&name) || counts.contains(&name)) && ints.iter().any(too_large) {
+        return Err(format!("operator {operator} has {name} beyond {WINDOW}"));
+    }
+    if values.is_none() && !ints.is_empty() && ints.len() <= AXES * 2 {
+        values = Some(ints.iter().map(|v| v.cast_signed() as f64).collect());
+    }
+    Ok(values)
+}
+
+/// Refuses an operator whose constant input would make its output huge.
+fn check_growth(node: &NodeFacts<'_>, small: &BTreeMap<&str, Vec<f64>>) -> Found<()> {
+    let shapes: &[usize] = match node.operator {
+        "ConstantOfShape" => &[0],
+        "Expand" | "Tile" | "Upsample" | "Pad" | "OneHot" | "Reshape" => &[1],
+        "Resize" => &[1, 2, 3],
+        "Range" => &[0, 1, 2],
+        _ => return Ok(()),
+    };
+    for input in shapes.iter().filter_map(|&i| node.inputs.get(i)) {
+        let product: f64 =
+            small.get(input).map_or(1.0, |v| v.iter().map(|v| v.abs().max(1.0)).product());
+        if product.is_nan() || product > TENSOR_VALUES as f64 {
+            return Err(format!("operator {} asks for a huge tensor", node.operator));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a whole ONNX file's claims.
+pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
+    let mut graph = None;
+    let mut fields = Fields(bytes);
+    while let Some(field) = fields.next()? {
+        match field {
+            Field::Bytes(7, message) if graph.is_none() => graph = Some(message),
+            Field::Bytes(7, _) => return Err("it holds two graphs".into()),
+            Field::Bytes(20 | 25, _) => return Err("it holds functions or training parts".into()),
+            _ => {}
+        }
+    }
+    let graph = graph.ok_or("it is not an ONNX file: it holds no graph")?;
+    let (mut facts, mut small, mut nodes) = (Facts::default(), BTreeMap::new(), Vec::new());
+    let (mut initialised, mut parts) = (std::collections::BTreeSet::new(), 0);
+    let mut fields = Fields(graph);
+    while let Some(field) = fields.next()? {
+        parts += 1;
+        if parts > PARTS {
+            return Err(format!("it has more than {PARTS} parts"));
+        }
+        match field {
+            Field::Bytes(1, message) => nodes.push(node(message)?),
+            Field::Bytes(5, message) => {
+                let tensor = tensor(message)?;
+                initialised.insert(tensor.name);
+                tensor.small.and_then(|values| small.insert(tensor.name, values));
+            }
+            Field::Bytes(11, message) => facts.inputs.push(value_info(message)?),
+            Field::Bytes(12, message) => facts.outputs.push(value_info(message)?),
+            Field::Bytes(13, message) => {
+                value_info(message)?;
+            }
+            Field::Bytes(15, _) => return Err("it holds sparse weights".into()),
+            _ => {}
+        }
+    }
+    facts.inputs.retain(|port| !initialised.contains(port.name.as_str()));
+    for node in nodes.iter_mut().filter(|node| node.operator == "Constant") {
+        if let Some(values) = node.constant.take() {
+            small.insert(node.output, values);
+        }
+    }
+    nodes.iter().try_for_each(|node| check_growth(node, &small))?;
+    if facts.outputs.is_empty() {
+        return Err("it has no output".into());
+    }
+    Ok(facts)
+}
