@@ -6,6 +6,20 @@ pub const PICTURE_SIDE: u32 = 16_384;
 pub const PICTURE_PIXELS: u64 = 64_000_000;
 /// Largest picture file that is read, in bytes.
 pub const PICTURE_FILE: u64 = 128 << 20;
+/// Largest ICC profile that travels with a picture, in bytes.
+pub const ICC_PROFILE: usize = 1 << 20;
+/// Largest XMP packet that is read, in bytes.
+pub const XMP_READ: usize = 1 << 20;
+/// Largest XMP packet that is written: what one JPEG segment holds, in bytes.
+pub const XMP_WRITTEN: usize = 65_502;
+/// Longest `AIGC` record, in bytes.
+pub const AIGC: usize = 4096;
+/// Most scans of one JPEG file.
+pub const JPEG_SCANS: u32 = 100;
+/// Most bytes of tables in one JPEG file.
+pub const JPEG_TABLES: usize = 1 << 20;
+/// Most work of one JPEG file: scans times pixels.
+pub const JPEG_WORK: u64 = 1 << 30;
 /// Largest model file that is read, in bytes.
 pub const MODEL_FILE: u64 = 1 << 30;
 /// Largest message on the wire between daemon and worker, in bytes.

@@ -2,6 +2,7 @@
 //!
 //! Read downwards: each module uses only those above it.
 
+pub mod errors;
 pub mod geometry;
 pub mod view;
 pub mod simd;
@@ -11,3 +12,4 @@ pub mod warp;
 pub mod filter;
 pub mod blend;
 pub mod tensor;
+pub mod codec;

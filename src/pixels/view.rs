@@ -117,6 +117,13 @@ impl<'a, const C: usize> View<'a, C> {
         &self.data[start..start + self.size.width as usize * C]
     }
 
+    /// All bytes where the rows have no gaps between them.
+    #[must_use]
+    pub fn contiguous(&self) -> Option<&'a [u8]> {
+        let row = self.size.width as usize * C;
+        (self.stride == row).then(|| &self.data[..row * self.size.height as usize])
+    }
+
     /// Rows from top to bottom.
     pub fn rows(self) -> impl ExactSizeIterator<Item = &'a [u8]> {
         (0..self.size.height).map(move |y| self.row(y))
