@@ -13,3 +13,7 @@ pub mod filter;
 pub mod blend;
 pub mod tensor;
 pub mod codec;
+pub mod mesh;
+pub mod raster;
+pub mod tone;
+pub mod cover;
