@@ -36,6 +36,8 @@ pub enum Shape<T> {
     Ellipse { to_picture: Affine2, feather: Feather },
     /// Square 0..=side of a crop, softened so that alpha is exactly 0 at its edge.
     CropBox { to_picture: Affine2, side: f32, padding: [f32; 4], blur: f32 },
+    /// One value 0..=1 per vertex, linear in each triangle; 0 outside the mesh.
+    Vertices { points: Vec<Point>, triangles: Vec<[u16; 3]>, values: Vec<f32> },
     /// A probability map `[.., h, w]`; `to_picture` takes map pixels to picture pixels.
     Map { tensor: T, to_picture: Affine2 },
 }
@@ -84,8 +86,21 @@ pub struct Tone {
     pub ratio: (f32, f32),
     /// 0..=1: share of the low-frequency light that is taken from the destination.
     pub relight: f32,
+    /// The same where alpha is near 0: what hides the seam.
+    pub rim: f32,
     /// Deviation of that low-pass in pixels.
     pub sigma: f32,
+}
+
+/// What counts as like a sample of colours: distances from its median, in robust deviations.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Likeness {
+    /// Alpha is 255 up to here,
+    pub near: f32,
+    /// and 0 from here on.
+    pub far: f32,
+    /// Pixels by which the unlike part grows, softly.
+    pub grow: f32,
 }
 
 /// One model on one device. Not shared between threads.
@@ -194,6 +209,26 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Per-pixel minimum, in place; both of one size.
     fn meet(&self, alpha: &mut Self::Alpha, other: &Self::Alpha) -> Result<()>;
+
+    /// Per-pixel maximum, in place; both of one size.
+    fn join(&self, alpha: &mut Self::Alpha, other: &Self::Alpha);
+
+    /// 255 minus each value, in place.
+    fn invert(&self, alpha: &mut Self::Alpha);
+
+    /// Where `picture` at `roi` has the colours that it has where `sample` (of the size of `roi`)
+    /// is high: 255 where it is like them, 0 where it is not. Even light across the region is
+    /// allowed for.
+    fn likeness(
+        &self,
+        picture: &Self::Picture,
+        roi: Roi,
+        sample: &Self::Alpha,
+        like: &Likeness,
+    ) -> Self::Alpha;
+
+    /// Replaces what `keep` (of the picture's size) leaves out by what stands around it, smoothly.
+    fn fill(&self, picture: &mut Self::Picture, keep: &Self::Alpha);
 
     /// A host mask (for what is drawn once: glyphs), and back.
     fn adopt_alpha(&self, alpha: Grey) -> Result<Self::Alpha>;

@@ -16,4 +16,5 @@ pub mod codec;
 pub mod mesh;
 pub mod raster;
 pub mod tone;
+pub mod skin;
 pub mod cover;
