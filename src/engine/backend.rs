@@ -211,10 +211,10 @@ pub trait Backend: Send + Sync + 'static {
     fn meet(&self, alpha: &mut Self::Alpha, other: &Self::Alpha) -> Result<()>;
 
     /// Per-pixel maximum, in place; both of one size.
-    fn join(&self, alpha: &mut Self::Alpha, other: &Self::Alpha);
+    fn join(&self, alpha: &mut Self::Alpha, other: &Self::Alpha) -> Result<()>;
 
     /// 255 minus each value, in place.
-    fn invert(&self, alpha: &mut Self::Alpha);
+    fn invert(&self, alpha: &mut Self::Alpha) -> Result<()>;
 
     /// Where `picture` at `roi` has the colours that it has where `sample` (of the size of `roi`)
     /// is high: 255 where it is like them, 0 where it is not. Even light across the region is
@@ -225,10 +225,10 @@ pub trait Backend: Send + Sync + 'static {
         roi: Roi,
         sample: &Self::Alpha,
         like: &Likeness,
-    ) -> Self::Alpha;
+    ) -> Result<Self::Alpha>;
 
     /// Replaces what `keep` (of the picture's size) leaves out by what stands around it, smoothly.
-    fn fill(&self, picture: &mut Self::Picture, keep: &Self::Alpha);
+    fn fill(&self, picture: &mut Self::Picture, keep: &Self::Alpha) -> Result<()>;
 
     /// A host mask (for what is drawn once: glyphs), and back.
     fn adopt_alpha(&self, alpha: Grey) -> Result<Self::Alpha>;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use mien_base::model::Manifest;
 use mien_pixels::geometry::{Affine2, Roi, Size};
-use mien_pixels::view::{Grey, Rgb};
+use mien_pixels::view::{Grey, Rgb, View};
+use mien_pixels::{raster, skin};
 use rten::ThreadPool;
 
-use crate::backend::{Backend, Cover, MeshWarp, Normalise, Shape, Tone};
+use crate::backend::{Backend, Cover, Likeness, MeshWarp, Normalise, Shape, Tone};
 use crate::contract::Contract;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
@@ -46,6 +47,24 @@ impl Cpu {
 
 fn missing<T>(what: &str) -> Result<T> {
     Err(Error::Picture { what: format!("{what} is not there yet") })
+}
+
+fn same(what: &str, a: Size, b: Size) -> Result<()> {
+    if a == b {
+        return Ok(());
+    }
+    let (aw, ah, bw, bh) = (a.width, a.height, b.width, b.height);
+    Err(Error::Picture { what: format!("`{what}` got {aw}x{ah} and {bw}x{bh}") })
+}
+
+/// A region of a picture, when it lies inside.
+fn part<'a>(what: &str, picture: &'a Picture, roi: Roi) -> Result<View<'a, 3>> {
+    let size = picture.0.size();
+    let inside = |at: u32, len: u32, max: u32| at.checked_add(len).is_some_and(|end| end <= max);
+    if inside(roi.x, roi.width, size.width) && inside(roi.y, roi.height, size.height) {
+        return Ok(picture.0.view().crop(roi));
+    }
+    Err(Error::Picture { what: format!("`{what}` got a region outside its picture") })
 }
 
 impl Backend for Cpu {
@@ -120,6 +139,36 @@ impl Backend for Cpu {
 
     fn meet(&self, _: &mut Alpha, _: &Alpha) -> Result<()> {
         missing("meet")
+    }
+
+    fn join(&self, alpha: &mut Alpha, other: &Alpha) -> Result<()> {
+        same("join", alpha.0.size(), other.0.size())?;
+        raster::join(&mut alpha.0, &other.0);
+        Ok(())
+    }
+
+    fn invert(&self, alpha: &mut Alpha) -> Result<()> {
+        raster::invert(&mut alpha.0);
+        Ok(())
+    }
+
+    fn likeness(
+        &self,
+        picture: &Picture,
+        roi: Roi,
+        sample: &Alpha,
+        like: &Likeness,
+    ) -> Result<Alpha> {
+        same("likeness", roi.size(), sample.0.size())?;
+        let view = part("likeness", picture, roi)?;
+        let Likeness { near, far, grow } = *like;
+        Ok(Alpha(skin::likeness(view, &sample.0, &skin::Like { near, far, grow })))
+    }
+
+    fn fill(&self, picture: &mut Picture, keep: &Alpha) -> Result<()> {
+        same("fill", picture.0.size(), keep.0.size())?;
+        skin::fill(&mut picture.0, &keep.0);
+        Ok(())
     }
 
     fn adopt_alpha(&self, alpha: Grey) -> Result<Alpha> {
