@@ -205,7 +205,7 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<(Self::Picture, Self::Alpha)>;
 
     /// A mask of the size of `roi`: the minimum of all shapes, 0..=255.
-    fn mask(&self, shapes: &[Shape<Self::Tensor>], roi: Roi) -> Result<Self::Alpha>;
+    fn mask(&self, shapes: &[Shape<&Self::Tensor>], roi: Roi) -> Result<Self::Alpha>;
 
     /// Per-pixel minimum, in place; both of one size.
     fn meet(&self, alpha: &mut Self::Alpha, other: &Self::Alpha) -> Result<()>;

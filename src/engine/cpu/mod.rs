@@ -133,7 +133,7 @@ impl Backend for Cpu {
         missing("warp_mesh")
     }
 
-    fn mask(&self, _: &[Shape<Tensor>], _: Roi) -> Result<Alpha> {
+    fn mask(&self, _: &[Shape<&Tensor>], _: Roi) -> Result<Alpha> {
         missing("mask")
     }
 
