@@ -18,3 +18,4 @@ pub mod raster;
 pub mod tone;
 pub mod skin;
 pub mod cover;
+pub mod stdm;

@@ -1,5 +1,8 @@
 //! Which instructions the kernels may use, decided once at run time. The only unsafe code of `pixels`.
 
+#[allow(unsafe_code)]
+pub(crate) mod stdm;
+
 /// The instructions a kernel may use. Every level gives the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level(Inner);

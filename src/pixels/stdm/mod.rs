@@ -1,0 +1,367 @@
+//! The invisible mark: spread-transform dither modulation of six low cosines of the luma.
+//!
+//! Each of a tile's 192 bits moves the projection of eight coefficients, keyed in place and sign,
+//! to the nearest point of one of two interleaved lattices of step `STEP`; what that changes is
+//! added to R, G and B alike. Reading needs nothing but the picture: the blocks follow from its
+//! proportions, so any resizing is read (also mirrored or turned by quarters, also brightness
+//! between 0.6 and 1.3). **A cropped, padded or turned (by other angles) picture is not read.**
+//! Least size: 128 pixels on the shorter side; smaller pictures are left as they are.
+
+mod code;
+mod grid;
+
+use crate::geometry::Size;
+use crate::simd::stdm as loops;
+use crate::view::{View, ViewMut};
+use code::{BITS, CODED, PILOTS};
+use grid::{Axis, CELLS, FREQUENCIES, Grid, RADII, RADIUS, Span, Turn};
+
+/// Distance of two lattice points of one bit value, in units of a coefficient.
+const STEP: f32 = 24.0;
+/// Coefficients that carry one bit.
+const SPREAD: usize = 8;
+/// Where the keyed choices begin: `mien` and a version. Not a secret: reading is open to all.
+const KEY: u64 = 0x6d69_656e_0000_0001;
+/// Correlation with the pilots that suffices, in deviations of what chance gives.
+const PILOT_SURE: f32 = 5.0;
+/// The least that does when the whole code agrees by `WHOLE_FLOOR`, which the best of all words
+/// reaches on noise less than once in a thousand times (it gives 9.3 ± 1).
+const PILOT_FLOOR: f32 = 3.5;
+const WHOLE_FLOOR: f32 = 12.5;
+/// Share of a change that a flat block takes, of what a textured one takes; and how strong the
+/// cosines of a textured one are.
+const FLAT: f32 = 0.35;
+const TEXTURED: f32 = 30.0;
+/// Weights of R, G, B in luma (BT.601).
+const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
+/// Ordered dither, 4 by 4.
+const BAYER: [[i16; 4]; 4] = [[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]];
+
+/// What was read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading {
+    pub payload: u64,
+    /// Correlation with the pilots in deviations of chance.
+    pub pilots: f32,
+    /// How the picture's contrast was changed since, 1.0 when not.
+    pub gain: f32,
+    /// How it was blurred (above 0) or sharpened since, 0 when not.
+    pub blur: f32,
+    /// Share of the code's bits that had to be corrected.
+    pub corrected: f32,
+}
+
+/// Adds the mark in place and gives the PSNR of luma in dB (of the changed channels, where colours
+/// stop at 0 or 255: then luma's is higher). Infinite when the picture is too small: unchanged.
+pub fn add(rgb: &mut ViewMut<'_, 3>, payload: u64) -> f32 {
+    let Some(grid) = Grid::of(rgb.size()) else {
+        return f32::INFINITY;
+    };
+    let plan = Plan::new(grid, rgb.size());
+    let mut coefficients = plan.analyse(rgb.as_view());
+    quantise(grid, &mut coefficients, &code::encode(payload), slack(rgb.size()));
+    let squares = plan.synthesise(&coefficients, rgb);
+    let mse = squares as f64 / (rgb.size().pixels() * 3) as f64;
+    (10.0 * (255.0 * 255.0 / mse).log10()) as f32
+}
+
+/// Whether a picture of this size carries the mark.
+#[must_use]
+pub fn fits(size: Size) -> bool {
+    Grid::of(size).is_some()
+}
+
+/// Reads the payload back, `None` when there is none.
+#[must_use]
+pub fn read(rgb: View<'_, 3>) -> Option<u64> {
+    examine(rgb).map(|reading| reading.payload)
+}
+
+/// Reads the payload back and says how well it was found.
+#[must_use]
+pub fn examine(rgb: View<'_, 3>) -> Option<Reading> {
+    Grid::candidates(rgb.size()).into_iter().find_map(|grid| {
+        let coefficients = Plan::new(grid, rgb.size()).analyse(rgb);
+        Turn::ALL.into_iter().find_map(|turn| Projections::of(grid, turn, &coefficients).decode())
+    })
+}
+
+/// A random number of one thing: splitmix64 of the key and the thing's number.
+const fn keyed(number: u64) -> u64 {
+    let mut z = KEY.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The cells of a tile in keyed order: eight a bit.
+static CELL_ORDER: [u16; CELLS] = {
+    let mut order = [0_u16; CELLS];
+    let mut i = 0;
+    while i < CELLS {
+        order[i] = i as u16;
+        i += 1;
+    }
+    while i > 1 {
+        let j = (keyed(i as u64) % i as u64) as usize;
+        i -= 1;
+        (order[i], order[j]) = (order[j], order[i]);
+    }
+    order
+};
+
+/// The cells of bit `bit`, each with its sign over the root of eight.
+fn cells(bit: usize) -> impl Iterator<Item = (usize, f32)> + Clone {
+    let signs = keyed(1 << 32 | bit as u64);
+    let weight = 1.0 / (SPREAD as f32).sqrt();
+    (0..SPREAD).map(move |l| {
+        let sign = if signs >> l & 1 == 1 { weight } else { -weight };
+        (usize::from(CELL_ORDER[bit * SPREAD + l]), sign)
+    })
+}
+
+/// Where a bit's lattice begins in a tile, 0..1 of a step: differs everywhere, so that no plain
+/// picture looks marked.
+fn shift(tile: u32, bit: usize) -> f32 {
+    (keyed(2 << 32 | u64::from(tile) << 16 | bit as u64) >> 40) as f32 / (1 << 24) as f32
+}
+
+/// How far from its lattice point a projection may stay, in coefficients. Large pictures have more
+/// pixels a block, and so less noise: they need less.
+fn slack(size: Size) -> f32 {
+    match size.short_side() {
+        768.. => STEP / 12.0,
+        256..768 => STEP / 24.0,
+        _ => 0.0,
+    }
+}
+
+/// Replaces coefficients by what must be added to them.
+fn quantise(grid: Grid, coefficients: &mut [f32], bits: &[bool; BITS], slack: f32) {
+    let room: Vec<f32> = coefficients.chunks_exact(FREQUENCIES.len()).map(room).collect();
+    for tile in 0..grid.tiles() {
+        for (bit, one) in bits.iter().enumerate() {
+            let places = cells(bit).map(|(cell, w)| (grid.place(tile, cell, Turn::default()).0, w));
+            let (mut projection, mut all) = (0.0, 0.0);
+            for (at, w) in places.clone() {
+                projection += coefficients[at] * w;
+                all += w * w * room[at / FREQUENCIES.len()];
+            }
+            let origin = (shift(tile, bit) + if *one { 0.5 } else { 0.0 }) * STEP;
+            let away = ((projection - origin) / STEP).round() * STEP + origin - projection;
+            let moved = (away - away.clamp(-slack, slack)) / all;
+            for (at, w) in places {
+                coefficients[at] = moved * w * room[at / FREQUENCIES.len()];
+            }
+        }
+    }
+}
+
+/// How much of a change a block takes, relative to others: textured ones hide more.
+fn room(block: &[f32]) -> f32 {
+    let energy = block.iter().map(|c| c * c).sum::<f32>() / FREQUENCIES.len() as f32;
+    (FLAT + energy.sqrt() / TEXTURED).min(1.0)
+}
+
+/// What a picture went through: every coefficient was multiplied by `gain` (contrast) and by
+/// exp(-`blur` * r²), r its distance from frequency zero (resizing; below 0: sharpening).
+#[derive(Debug, Clone, Copy)]
+struct Channel {
+    gain: f32,
+    blur: f32,
+}
+
+impl Channel {
+    /// What is tried, most likely first.
+    fn all() -> impl Iterator<Item = Self> {
+        let blurs = [0, 1, 2, 3, 4, 5, 6, 7, 8, -1, -2, -3];
+        let resized = blurs.into_iter().map(|i| Self { gain: 1.0, blur: i as f32 * 0.004 });
+        resized.chain((0..=35).map(|i| Self { gain: 0.6 + 0.02 * i as f32, blur: 0.0 }))
+    }
+
+    /// By which a projection's parts must be multiplied.
+    fn undo(self) -> [f32; RADII.len()] {
+        RADII.map(|r| (self.blur * r).exp() / self.gain)
+    }
+}
+
+/// Every bit's projection in every tile, in steps, apart for each radius.
+struct Projections {
+    tiles: u32,
+    parts: Vec<[f32; RADII.len()]>,
+}
+
+impl Projections {
+    fn of(grid: Grid, turn: Turn, coefficients: &[f32]) -> Self {
+        let project = |tile, bit| {
+            let mut parts = [0.0; RADII.len()];
+            for (cell, w) in cells(bit) {
+                let (at, sign) = grid.place(tile, cell, turn);
+                parts[RADIUS[cell % FREQUENCIES.len()]] += coefficients[at] * w * sign / STEP;
+            }
+            parts
+        };
+        let parts = (0..grid.tiles()).flat_map(|t| (0..BITS).map(move |b| project(t, b))).collect();
+        Self { tiles: grid.tiles(), parts }
+    }
+
+    /// Above 0: bit `bit` is rather a one. The sum over all tiles.
+    fn soft(&self, bit: usize, undo: [f32; RADII.len()]) -> f32 {
+        (0..self.tiles)
+            .map(|tile| {
+                let parts = &self.parts[tile as usize * BITS + bit];
+                let projection: f32 = parts.iter().zip(undo).map(|(p, u)| p * u).sum();
+                -(std::f32::consts::TAU * (projection - shift(tile, bit))).cos()
+            })
+            .sum()
+    }
+
+    fn decode(&self) -> Option<Reading> {
+        Channel::all().find_map(|channel| {
+            let undo = channel.undo();
+            let sum: f32 = (0..PILOTS).map(|i| self.soft(CODED + i, undo) * code::pilot(i)).sum();
+            let pilots = sum / (PILOTS as f32 * self.tiles as f32 / 2.0).sqrt();
+            (pilots > PILOT_FLOOR).then_some(())?;
+            let soft: Vec<f32> = (0..CODED).map(|bit| self.soft(bit, undo)).collect();
+            let payload = code::decode(&soft)?;
+            let bits = code::encode(payload);
+            let agree: f32 = soft.iter().zip(bits).map(|(s, b)| if b { *s } else { -s }).sum();
+            let whole = agree / (CODED as f32 * self.tiles as f32 / 2.0).sqrt();
+            (pilots > PILOT_SURE || whole > WHOLE_FLOOR).then_some(())?;
+            let wrong = soft.iter().zip(bits).filter(|(s, bit)| (**s > 0.0) != *bit).count();
+            let corrected = wrong as f32 / CODED as f32;
+            Some(Reading { payload, pilots, gain: channel.gain, blur: channel.blur, corrected })
+        })
+    }
+}
+
+/// The tables for one grid over one picture.
+struct Plan {
+    grid: Grid,
+    down: Axis,
+    across: Vec<Columns>,
+}
+
+/// A block's columns, with tables per byte (three a pixel).
+struct Columns {
+    start: usize,
+    /// Luma weights folded in.
+    analysis: [Vec<f32>; 3],
+    synthesis: [Vec<f32>; 3],
+}
+
+impl Columns {
+    fn new(span: &Span) -> Self {
+        let bytes = |values: &[[f32; 3]], u: usize, scale: [f32; 3]| -> Vec<f32> {
+            values.iter().flat_map(|v| scale.map(|s| v[u] * s)).collect()
+        };
+        Self {
+            start: span.start * 3,
+            analysis: [0, 1, 2].map(|u| bytes(&span.analysis, u, LUMA)),
+            synthesis: [0, 1, 2].map(|u| bytes(&span.synthesis, u, [1.0; 3])),
+        }
+    }
+
+    fn range(&self) -> std::ops::Range<usize> {
+        self.start..self.start + self.analysis[0].len()
+    }
+}
+
+fn slices(tables: &[Vec<f32>; 3]) -> [&[f32]; 3] {
+    [&tables[0], &tables[1], &tables[2]]
+}
+
+impl Plan {
+    fn new(grid: Grid, size: Size) -> Self {
+        let blocks = grid.blocks();
+        let across = Axis::new(size.width, blocks.width).spans.iter().map(Columns::new).collect();
+        Self { grid, down: Axis::new(size.height, blocks.height), across }
+    }
+
+    /// All coefficients, block by block.
+    fn analyse(&self, rgb: View<'_, 3>) -> Vec<f32> {
+        let width = rgb.size().width as usize * 3;
+        let mut sums = [vec![0.0; width], vec![0.0; width], vec![0.0; width]];
+        let mut out = Vec::with_capacity(self.grid.coefficients());
+        for span in &self.down.spans {
+            let rows: Vec<&[u8]> =
+                (0..span.analysis.len()).map(|i| rgb.row((span.start + i) as u32)).collect();
+            loops::fold_rows(&rows, &span.analysis, &mut sums);
+            for columns in &self.across {
+                let part = [0, 1, 2].map(|v| &sums[v][columns.range()]);
+                let found = loops::products(part, slices(&columns.analysis));
+                out.extend((0..FREQUENCIES.len()).map(|k| {
+                    let (across, down) = self.grid.frequency(k);
+                    found[down][across]
+                }));
+            }
+        }
+        out
+    }
+
+    /// Adds changes of coefficients to the picture; gives the sum of the bytes' squared changes.
+    fn synthesise(&self, changes: &[f32], rgb: &mut ViewMut<'_, 3>) -> u64 {
+        let width = rgb.size().width as usize * 3;
+        let dither = BAYER.map(|row| -> Vec<i16> {
+            let level = |x: usize| (row[x / 3 % 4] * 2 + 1) << (loops::LEVEL_BITS - 5);
+            (0..width).map(level).collect()
+        });
+        let (mut drawn, mut laid) = (vec![0.0_f32; width], vec![0_i16; width]);
+        let blank = || [vec![0_i16; width], vec![0_i16; width], vec![0_i16; width]];
+        let (mut rows, mut above) = (blank(), blank());
+        let mut squares = 0;
+        let per_row = self.across.len() * FREQUENCIES.len();
+        for (b, (span, changes)) in
+            self.down.spans.iter().zip(changes.chunks_exact(per_row)).enumerate()
+        {
+            std::mem::swap(&mut rows, &mut above);
+            for (down, row) in rows.iter_mut().enumerate() {
+                drawn.fill(0.0);
+                for (columns, block) in
+                    self.across.iter().zip(changes.chunks_exact(FREQUENCIES.len()))
+                {
+                    let mut weights = [0.0; 3];
+                    for (k, change) in block.iter().enumerate() {
+                        let (across, d) = self.grid.frequency(k);
+                        if d == down {
+                            weights[across] = *change;
+                        }
+                    }
+                    loops::spread(slices(&columns.synthesis), weights, &mut drawn[columns.range()]);
+                }
+                loops::fix(&drawn, row);
+            }
+            // A row that belongs to two blocks is written with the lower one.
+            let shared = |at: usize| self.down.spans.get(at).map(|s| s.start);
+            let last = span.start + span.synthesis.len();
+            let end = shared(b + 1).unwrap_or(last).min(last);
+            let before = b.checked_sub(1).map(|b| &self.down.spans[b]);
+            for y in span.start..end {
+                let weights = fixed(&span.synthesis[y - span.start]);
+                let dither = &dither[y % 4];
+                let row = rgb.row_mut(y as u32);
+                let other = before.and_then(|s| s.synthesis.get(y - s.start));
+                squares += match other {
+                    None => loops::add(row, views(&rows), weights, dither),
+                    Some(other) => {
+                        loops::lay(views(&above), fixed(other), dither, &mut laid);
+                        loops::add(row, views(&rows), weights, &laid)
+                    }
+                };
+            }
+        }
+        squares
+    }
+}
+
+fn views(rows: &[Vec<i16>; 3]) -> [&[i16]; 3] {
+    [&rows[0], &rows[1], &rows[2]]
+}
+
+fn fixed(weights: &[f32; 3]) -> [i16; 3] {
+    weights.map(|w| (w * loops::WEIGHT_ONE) as i16)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
