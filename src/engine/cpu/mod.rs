@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mien_base::model::Manifest;
 use mien_pixels::geometry::{Affine2, Roi, Size};
 use mien_pixels::view::{Grey, Rgb, View};
-use mien_pixels::{raster, skin};
+use mien_pixels::{raster, skin, stdm};
 use rten::ThreadPool;
 
 use crate::backend::{Backend, Cover, Likeness, MeshWarp, Normalise, Shape, Tone};
@@ -195,11 +195,11 @@ impl Backend for Cpu {
         missing("cover")
     }
 
-    fn mark_add(&self, _: &mut Picture, _: u64) -> Result<f32> {
-        missing("mark_add")
+    fn mark_add(&self, picture: &mut Picture, payload: u64) -> Result<f32> {
+        Ok(stdm::add(&mut picture.0.view_mut(), payload))
     }
 
-    fn mark_read(&self, _: &Picture) -> Result<Option<u64>> {
-        missing("mark_read")
+    fn mark_read(&self, picture: &Picture) -> Result<Option<u64>> {
+        Ok(stdm::read(picture.0.view()))
     }
 }
