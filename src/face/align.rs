@@ -1,0 +1,1 @@
+//! Landmarks to a canonical crop; implausible transforms are refused.

@@ -1,0 +1,1 @@
+//! Makes a face unrecognisable.

@@ -1,0 +1,1 @@
+//! Takes a source's face from a picture, or says why not.

@@ -1,0 +1,1 @@
+//! Who is who: cosine against the enrolled.

@@ -1,0 +1,1 @@
+//! An independent embedder that judges results; never part of the pipeline.

@@ -1,0 +1,1 @@
+//! 468 points of one face, in two passes.

@@ -1,0 +1,1 @@
+//! What says that a picture was altered.

@@ -1,0 +1,108 @@
+//! Time per stage, and inside it the time of the models, apart.
+
+use std::time::Duration;
+
+use mien_base::clock::Clock;
+use mien_base::report::StageTime;
+use mien_engine::backend::Session;
+
+/// Counts time for one picture.
+pub struct Meter<'c> {
+    clock: &'c dyn Clock,
+    stages: Vec<(&'static str, Duration, Duration)>,
+    inference: Duration,
+}
+
+impl std::fmt::Debug for Meter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meter").field("stages", &self.stages).finish_non_exhaustive()
+    }
+}
+
+impl<'c> Meter<'c> {
+    /// Starts with nothing counted.
+    #[must_use]
+    pub fn new(clock: &'c dyn Clock) -> Self {
+        Self { clock, stages: Vec::new(), inference: Duration::ZERO }
+    }
+
+    /// The clock that it counts by.
+    #[must_use]
+    pub fn clock(&self) -> &'c dyn Clock {
+        self.clock
+    }
+
+    /// Runs a stage; the times of several runs under one name add up.
+    pub fn stage<T>(&mut self, name: &'static str, work: impl FnOnce(&mut Self) -> T) -> T {
+        let (start, before) = (self.clock.mono(), self.inference);
+        let result = work(self);
+        let (all, inside) = (self.clock.mono().since(start), self.inference - before);
+        match self.stages.iter_mut().find(|s| s.0 == name) {
+            Some(stage) => {
+                stage.1 += all;
+                stage.2 += inside;
+            }
+            None => self.stages.push((name, all, inside)),
+        }
+        result
+    }
+
+    /// Runs a model and counts its time as inference.
+    ///
+    /// # Errors
+    /// What the session gives.
+    pub fn run<S: Session>(
+        &mut self,
+        session: &mut S,
+        inputs: &[&S::Tensor],
+    ) -> mien_engine::Result<Vec<S::Tensor>> {
+        let start = self.clock.mono();
+        let result = session.run(inputs);
+        self.inference += self.clock.mono().since(start);
+        result
+    }
+
+    /// What was counted, in the order in which the stages first ran.
+    #[must_use]
+    pub fn into_stages(self) -> Vec<StageTime> {
+        let ms = |d: Duration| d.as_secs_f32() * 1e3;
+        let stage = |(name, all, inside): (&'static str, Duration, Duration)| StageTime {
+            stage: name.to_owned(),
+            ms: ms(all),
+            inference_ms: ms(inside),
+        };
+        self.stages.into_iter().map(stage).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mien_base::clock::{ManualClock, Wall};
+
+    struct Slow<'a>(&'a ManualClock);
+    impl Session for Slow<'_> {
+        type Tensor = ();
+        fn run(&mut self, _: &[&()]) -> mien_engine::Result<Vec<()>> {
+            self.0.advance(Duration::from_millis(30));
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn inference_is_counted_inside_its_stage_and_apart() {
+        let clock = ManualClock::at(Wall(0));
+        let mut meter = Meter::new(&clock);
+        for _ in 0..2 {
+            meter.stage("detect", |m| {
+                clock.advance(Duration::from_millis(5));
+                m.run(&mut Slow(&clock), &[]).unwrap();
+            });
+        }
+        meter.stage("paint", |_| clock.advance(Duration::from_millis(7)));
+        let stages = meter.into_stages();
+        assert_eq!(stages.len(), 2);
+        assert!((stages[0].ms - 70.0).abs() < 1e-3 && (stages[0].inference_ms - 60.0).abs() < 1e-3);
+        assert!((stages[1].ms - 7.0).abs() < 1e-3 && stages[1].inference_ms == 0.0);
+    }
+}

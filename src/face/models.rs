@@ -1,0 +1,1 @@
+//! The loaded models, one slot a role.

@@ -1,0 +1,1 @@
+//! Lays an altered crop back over its picture.

@@ -1,0 +1,1 @@
+//! Runs the stages over one picture; any doubt covers or withholds.

@@ -1,0 +1,1 @@
+//! Who is known, who agreed, whose face may be used.

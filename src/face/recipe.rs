@@ -1,0 +1,1 @@
+//! Checks what was asked for, all faults at once.

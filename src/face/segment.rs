@@ -1,0 +1,1 @@
+//! Where a person stands in a picture.

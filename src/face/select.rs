@@ -1,0 +1,1 @@
+//! Which of the found faces are meant.

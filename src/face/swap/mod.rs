@@ -1,0 +1,1 @@
+//! Puts a consented source's face on another.

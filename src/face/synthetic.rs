@@ -1,0 +1,1 @@
+//! A made identity, chosen by a seed.
