@@ -36,6 +36,7 @@ impl<T> Passed<T> {
     }
 
     /// For the stages that alter it in place.
+    #[allow(dead_code, reason = "the pipeline stands above and is being laid")]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
