@@ -69,8 +69,8 @@ impl<B: Backend> Embedder<B> {
         let input = backend
             .crop_batch(picture, &[map], Size::new(SIDE, SIDE), &NORMALISE)
             .map_err(Error::engine("embed"))?;
-        let outputs = meter.run(&mut self.session, &[&input]).map_err(Error::engine("embed"))?;
-        let values = outputs.first().map(|t| backend.download(t).data);
+        let outputs = meter.infer(backend, &mut self.session, &input, "embed")?;
+        let values = outputs.into_iter().next().map(|t| t.data);
         values.and_then(Embedding::new).ok_or_else(|| Error::Output {
             model: self.manifest.id.clone(),
             family: "embedder",

@@ -118,10 +118,8 @@ impl<B: Backend> Gate<B> {
         let input = backend
             .crop_batch(picture, &[map], Size::new(SIDE, SIDE), &NORMALISE)
             .map_err(Error::engine("content gate"))?;
-        let outputs =
-            meter.run(&mut self.session, &[&input]).map_err(Error::engine("content gate"))?;
-        let verdict = outputs.first().map(|t| backend.download(t).data).unwrap_or_default();
-        read(&verdict).ok_or_else(|| Error::Output {
+        let outputs = meter.infer(backend, &mut self.session, &input, "content gate")?;
+        outputs.first().and_then(|t| read(&t.data)).ok_or_else(|| Error::Output {
             model: self.manifest.id.clone(),
             family: "open_nsfw",
             detail: "its output is not two probabilities".to_owned(),

@@ -83,8 +83,8 @@ impl<B: Backend> Judge<B> {
         let input = backend
             .crop_batch(picture, &[map], Size::new(SIDE, SIDE), &NORMALISE)
             .map_err(Error::engine("judge"))?;
-        let outputs = meter.run(&mut self.session, &[&input]).map_err(Error::engine("judge"))?;
-        let values = outputs.first().map(|t| backend.download(t).data).unwrap_or_default();
+        let outputs = meter.infer(backend, &mut self.session, &input, "judge")?;
+        let values = outputs.into_iter().next().map(|t| t.data).unwrap_or_default();
         if values.len() == WIDTH && values.iter().all(|v| v.is_finite()) {
             return Ok(Descriptor(values));
         }

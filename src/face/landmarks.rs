@@ -134,9 +134,8 @@ impl<B: Backend> Landmarker<B> {
         let input = backend
             .crop_batch(picture, &[map], Size::new(SIDE, SIDE), &NORMALISE)
             .map_err(Error::engine("landmarks"))?;
-        let outputs =
-            meter.run(&mut self.session, &[&input]).map_err(Error::engine("landmarks"))?;
-        let outputs: Vec<Vec<f32>> = outputs.iter().map(|t| backend.download(t).data).collect();
+        let outputs = meter.infer(backend, &mut self.session, &input, "landmarks")?;
+        let outputs: Vec<Vec<f32>> = outputs.into_iter().map(|t| t.data).collect();
         read(&outputs, &map).ok_or_else(|| Error::Output {
             model: self.manifest.id.clone(),
             family: "face mesh",

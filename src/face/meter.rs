@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use mien_base::clock::Clock;
 use mien_base::report::StageTime;
-use mien_engine::backend::Session;
+use mien_engine::backend::{Backend, Session};
+use mien_engine::tensor::Tensor;
+
+use crate::{Error, Result};
 
 /// Counts time for one picture.
 pub struct Meter<'c> {
@@ -62,6 +65,22 @@ impl<'c> Meter<'c> {
         result
     }
 
+    /// Runs a model, counts its time as inference, and brings its outputs to the host.
+    ///
+    /// # Errors
+    /// `Engine` in the name of `stage`.
+    pub(crate) fn infer<B: Backend>(
+        &mut self,
+        backend: &B,
+        session: &mut B::Session,
+        input: &B::Tensor,
+        stage: &'static str,
+    ) -> Result<Vec<Tensor>> {
+        let outputs = self.run(session, &[input]).map_err(Error::engine(stage))?;
+        let host = outputs.iter().map(|t| backend.download(t));
+        host.collect::<mien_engine::Result<_>>().map_err(Error::engine(stage))
+    }
+
     /// What was counted, in the order in which the stages first ran.
     #[must_use]
     pub fn into_stages(self) -> Vec<StageTime> {
@@ -79,6 +98,7 @@ impl<'c> Meter<'c> {
 mod tests {
     use super::*;
     use mien_base::clock::{ManualClock, Wall};
+    use mien_engine::contract::Port;
 
     struct Slow<'a>(&'a ManualClock);
     impl Session for Slow<'_> {
@@ -86,6 +106,12 @@ mod tests {
         fn run(&mut self, _: &[&()]) -> mien_engine::Result<Vec<()>> {
             self.0.advance(Duration::from_millis(30));
             Ok(Vec::new())
+        }
+        fn inputs(&self) -> &[Port] {
+            &[]
+        }
+        fn outputs(&self) -> &[Port] {
+            &[]
         }
     }
 

@@ -72,17 +72,19 @@ impl<B: Backend> Segmenter<B> {
             .crop_batch(picture, &[to_picture], Size::new(SIDE, SIDE), &NORMALISE)
             .map_err(Error::engine("segment"))?;
         let outputs = meter.run(&mut self.session, &[&input]).map_err(Error::engine("segment"))?;
-        let fine = |t: &B::Tensor| {
-            let data = backend.download(t).data;
-            data.len() == (SIDE * SIDE) as usize && data.iter().all(|v| (-0.01..=1.01).contains(v))
-        };
-        match outputs.into_iter().next().filter(fine) {
-            Some(tensor) => Ok(PersonMap { tensor, to_picture }),
-            None => Err(Error::Output {
+        let nonsense = || {
+            Err(Error::Output {
                 model: self.manifest.id.clone(),
                 family: "person segmenter",
                 detail: "its output is no map of probabilities".to_owned(),
-            }),
+            })
+        };
+        let Some(tensor) = outputs.into_iter().next() else { return nonsense() };
+        let map = backend.download(&tensor).map_err(Error::engine("segment"))?.data;
+        let fine = map.iter().all(|v| (-0.01..=1.01).contains(v));
+        if fine && map.len() == (SIDE * SIDE) as usize {
+            return Ok(PersonMap { tensor, to_picture });
         }
+        nonsense()
     }
 }

@@ -3,7 +3,7 @@
 use mien_base::id::ModelId;
 use mien_base::limits;
 use mien_base::model::{Family, Manifest, Role};
-use mien_engine::backend::{Backend, Layout, Normalise};
+use mien_engine::backend::{Backend, Layout, Normalise, Session};
 use mien_engine::contract::{Contract, Dim, Port};
 use mien_engine::tensor::Tensor;
 use mien_pixels::geometry::{Point, Rect, Size};
@@ -190,12 +190,22 @@ impl<B: Backend> Detector<B> {
     /// `Slot` when the family is no detector's, `Engine` when the model can't be loaded.
     pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
         let feed = feed(manifest.family).filter(|_| manifest.role == Role::Detector);
-        let Some(feed) = feed else {
+        let Some(mut feed) = feed else {
             let detail = format!("family {:?} does not find faces", manifest.family);
             return Err(Error::Slot { model: manifest.id, detail });
         };
         let contract = contract(manifest.family, &feed);
         let session = backend.load(&manifest, &contract, bytes).map_err(Error::engine("detect"))?;
+        // A user's export may be of one size only.
+        let declared = session.inputs().first().map(|p| p.shape.as_slice());
+        if let Some(&[_, _, Dim::Fixed(height), Dim::Fixed(width)]) = declared {
+            let side = u32::try_from(width).ok().filter(|s| height == width && *s <= SIDE_MOST);
+            let Some(side) = side else {
+                let detail = format!("its input of {width}x{height} is no usable square");
+                return Err(Error::Slot { model: manifest.id, detail });
+            };
+            (feed.fixed, feed.square) = (Some(side), true);
+        }
         Ok(Self { manifest, feed, session })
     }
 
@@ -254,8 +264,7 @@ impl<B: Backend> Detector<B> {
             None => backend.crop_batch(picture, &[plan.sampling()], plan.canvas, normalise),
         }
         .map_err(Error::engine("detect"))?;
-        let outputs = meter.run(&mut self.session, &[&input]).map_err(Error::engine("detect"))?;
-        let outputs: Vec<Tensor> = outputs.iter().map(|t| backend.download(t)).collect();
+        let outputs = meter.infer(backend, &mut self.session, &input, "detect")?;
         let canvas = Canvas { size: plan.canvas, score: options.score };
         let found = decode(self.manifest.family, &outputs, canvas).map_err(|detail| {
             Error::Output { model: self.manifest.id.clone(), family: self.feed.name, detail }
