@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use mien_base::model::Manifest;
 use mien_pixels::geometry::{Affine2, Roi, Size};
-use mien_pixels::view::{Grey, Rgb, View};
-use mien_pixels::{raster, skin, stdm};
+use mien_pixels::view::{Grey, Rgb};
+use mien_pixels::{blend, raster, skin, stdm, tone};
 use rten::ThreadPool;
 
+use crate::Result;
 use crate::backend::{Backend, Cover, Likeness, MeshWarp, Normalise, Shape, Tone};
 use crate::contract::Contract;
 use crate::tensor::Tensor;
-use crate::{Error, Result};
 
 mod weights;
 mod session;
+mod ops;
 
 pub use session::Session;
 
@@ -30,6 +31,7 @@ pub struct Alpha(Grey);
 #[derive(Debug)]
 pub struct Cpu {
     pool: Arc<ThreadPool>,
+    scratch: ops::Scratch,
 }
 
 impl Cpu {
@@ -41,30 +43,9 @@ impl Cpu {
     #[must_use]
     pub fn new(threads: usize) -> Self {
         rten::thread_pool().run(|| ());
-        Self { pool: Arc::new(ThreadPool::with_num_threads(threads.max(1))) }
+        let pool = Arc::new(ThreadPool::with_num_threads(threads.max(1)));
+        Self { pool, scratch: ops::Scratch::default() }
     }
-}
-
-fn missing<T>(what: &str) -> Result<T> {
-    Err(Error::Picture { what: format!("{what} is not there yet") })
-}
-
-fn same(what: &str, a: Size, b: Size) -> Result<()> {
-    if a == b {
-        return Ok(());
-    }
-    let (aw, ah, bw, bh) = (a.width, a.height, b.width, b.height);
-    Err(Error::Picture { what: format!("`{what}` got {aw}x{ah} and {bw}x{bh}") })
-}
-
-/// A region of a picture, when it lies inside.
-fn part<'a>(what: &str, picture: &'a Picture, roi: Roi) -> Result<View<'a, 3>> {
-    let size = picture.0.size();
-    let inside = |at: u32, len: u32, max: u32| at.checked_add(len).is_some_and(|end| end <= max);
-    if inside(roi.x, roi.width, size.width) && inside(roi.y, roi.height, size.height) {
-        return Ok(picture.0.view().crop(roi));
-    }
-    Err(Error::Picture { what: format!("`{what}` got a region outside its picture") })
 }
 
 impl Backend for Cpu {
@@ -105,44 +86,58 @@ impl Backend for Cpu {
         Ok(tensor.clone())
     }
 
-    fn letterbox(&self, _: &Picture, _: Size, _: Size, _: &Normalise) -> Result<Tensor> {
-        missing("letterbox")
+    fn letterbox(
+        &self,
+        picture: &Picture,
+        canvas: Size,
+        fit: Size,
+        normalise: &Normalise,
+    ) -> Result<Tensor> {
+        ops::letterbox(&self.scratch, &picture.0, canvas, fit, normalise)
     }
 
-    fn crop_batch(&self, _: &Picture, _: &[Affine2], _: Size, _: &Normalise) -> Result<Tensor> {
-        missing("crop_batch")
+    fn crop_batch(
+        &self,
+        picture: &Picture,
+        maps: &[Affine2],
+        size: Size,
+        normalise: &Normalise,
+    ) -> Result<Tensor> {
+        ops::crop_batch(&self.scratch, &picture.0, maps, size, normalise)
     }
 
-    fn crop(&self, _: &Picture, _: &Affine2, _: Size) -> Result<Picture> {
-        missing("crop")
+    fn crop(&self, picture: &Picture, map: &Affine2, size: Size) -> Result<Picture> {
+        ops::crop(&picture.0, map, size).map(Picture)
     }
 
-    fn to_picture(&self, _: &Tensor, _: f32, _: f32) -> Result<Picture> {
-        missing("to_picture")
+    fn to_picture(&self, tensor: &Tensor, scale: f32, offset: f32) -> Result<Picture> {
+        ops::to_picture(tensor, scale, offset).map(Picture)
     }
 
-    fn polyphase_split(&self, _: &Tensor, _: usize) -> Result<Tensor> {
-        missing("polyphase_split")
+    fn polyphase_split(&self, tensor: &Tensor, k: usize) -> Result<Tensor> {
+        ops::polyphase_split(tensor, k)
     }
 
-    fn polyphase_join(&self, _: &Tensor, _: usize) -> Result<Tensor> {
-        missing("polyphase_join")
+    fn polyphase_join(&self, tensor: &Tensor, k: usize) -> Result<Tensor> {
+        ops::polyphase_join(tensor, k)
     }
 
-    fn warp_mesh(&self, _: &Picture, _: &MeshWarp<'_>) -> Result<(Picture, Alpha)> {
-        missing("warp_mesh")
+    fn warp_mesh(&self, source: &Picture, warp: &MeshWarp<'_>) -> Result<(Picture, Alpha)> {
+        ops::warp_mesh(&source.0, warp).map(|(layer, alpha)| (Picture(layer), Alpha(alpha)))
     }
 
-    fn mask(&self, _: &[Shape<&Tensor>], _: Roi) -> Result<Alpha> {
-        missing("mask")
+    fn mask(&self, shapes: &[Shape<&Tensor>], roi: Roi) -> Result<Alpha> {
+        ops::mask(shapes, roi).map(Alpha)
     }
 
-    fn meet(&self, _: &mut Alpha, _: &Alpha) -> Result<()> {
-        missing("meet")
+    fn meet(&self, alpha: &mut Alpha, other: &Alpha) -> Result<()> {
+        ops::same("meet", alpha.0.size(), other.0.size())?;
+        raster::meet(&mut alpha.0, &other.0);
+        Ok(())
     }
 
     fn join(&self, alpha: &mut Alpha, other: &Alpha) -> Result<()> {
-        same("join", alpha.0.size(), other.0.size())?;
+        ops::same("join", alpha.0.size(), other.0.size())?;
         raster::join(&mut alpha.0, &other.0);
         Ok(())
     }
@@ -159,14 +154,14 @@ impl Backend for Cpu {
         sample: &Alpha,
         like: &Likeness,
     ) -> Result<Alpha> {
-        same("likeness", roi.size(), sample.0.size())?;
-        let view = part("likeness", picture, roi)?;
+        ops::same("likeness", roi.size(), sample.0.size())?;
+        let view = ops::part("likeness", &picture.0, roi)?;
         let Likeness { near, far, grow } = *like;
         Ok(Alpha(skin::likeness(view, &sample.0, &skin::Like { near, far, grow })))
     }
 
     fn fill(&self, picture: &mut Picture, keep: &Alpha) -> Result<()> {
-        same("fill", picture.0.size(), keep.0.size())?;
+        ops::same("fill", picture.0.size(), keep.0.size())?;
         skin::fill(&mut picture.0, &keep.0);
         Ok(())
     }
@@ -179,20 +174,37 @@ impl Backend for Cpu {
         Ok(alpha.0)
     }
 
-    fn match_tone(&self, _: &mut Picture, _: &Picture, _: Roi, _: &Alpha, _: &Tone) -> Result<()> {
-        missing("match_tone")
+    fn match_tone(
+        &self,
+        layer: &mut Picture,
+        onto: &Picture,
+        roi: Roi,
+        alpha: &Alpha,
+        tone: &Tone,
+    ) -> Result<()> {
+        ops::same("match_tone", roi.size(), layer.0.size())?;
+        ops::same("match_tone", roi.size(), alpha.0.size())?;
+        let onto = ops::part("match_tone", &onto.0, roi)?;
+        let Tone { ratio, relight, rim, sigma } = *tone;
+        let how = tone::Match { ratio, relight, rim, sigma };
+        tone::match_tone(&mut layer.0, onto, &alpha.0, &how);
+        Ok(())
     }
 
-    fn paste(&self, _: &mut Picture, _: &Picture, _: Roi, _: &Alpha) -> Result<()> {
-        missing("paste")
+    fn paste(&self, onto: &mut Picture, layer: &Picture, roi: Roi, alpha: &Alpha) -> Result<()> {
+        ops::same("paste", roi.size(), layer.0.size())?;
+        ops::same("paste", roi.size(), alpha.0.size())?;
+        let mut part = ops::part_mut("paste", &mut onto.0, roi)?;
+        blend::paste(&mut part, layer.0.view(), alpha.0.view());
+        Ok(())
     }
 
-    fn warp_back(&self, _: &Picture, _: &Affine2, _: Roi) -> Result<Picture> {
-        missing("warp_back")
+    fn warp_back(&self, crop: &Picture, map: &Affine2, roi: Roi) -> Result<Picture> {
+        ops::warp_back(&crop.0, map, roi).map(Picture)
     }
 
-    fn cover(&self, _: &mut Picture, _: Roi, _: &Alpha, _: &Cover) -> Result<()> {
-        missing("cover")
+    fn cover(&self, picture: &mut Picture, roi: Roi, alpha: &Alpha, cover: &Cover) -> Result<()> {
+        ops::cover(&mut picture.0, roi, &alpha.0, cover)
     }
 
     fn mark_add(&self, picture: &mut Picture, payload: u64) -> Result<f32> {
