@@ -8,9 +8,10 @@ use zune_jpeg::JpegDecoder;
 
 use crate::codec::bounds::Bounds;
 use crate::codec::exif;
+use crate::codec::frame::{Colour, JPEG};
 use crate::codec::meta::{self, Metadata};
 use crate::codec::orient::Stored;
-use crate::codec::segments::{self, Colour, JPEG, Notes};
+use crate::codec::segments::{self, Notes};
 use crate::errors::{Error, Result};
 use crate::view::{Rgb, View};
 

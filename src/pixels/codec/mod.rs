@@ -12,6 +12,9 @@ pub mod bounds;
 pub mod meta;
 mod orient;
 mod exif;
+mod entropy;
+mod frame;
+mod scan;
 mod segments;
 mod jpeg;
 mod png;
@@ -127,39 +130,4 @@ fn guarded<T>(format: FileFormat, work: impl FnOnce() -> Result<T>) -> Result<T>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::geometry::Size;
-    use crate::view::Image;
-
-    /// A smooth coloured picture with a little structure.
-    fn picture(width: u32, height: u32) -> Rgb {
-        let data = (0..height)
-            .flat_map(|y| (0..width).map(move |x| (x, y)))
-            .flat_map(|(x, y)| {
-                [x * 255 / width, y * 255 / height, (x / 4 + y / 4) % 2 * 40 + 100].map(|v| v as u8)
-            })
-            .collect();
-        Image::from_vec(Size::new(width, height), data).unwrap()
-    }
-
-    fn worst(a: &Rgb, b: &Rgb) -> u8 {
-        assert_eq!(a.size(), b.size());
-        a.bytes_all().iter().zip(b.bytes_all()).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
-    }
-
-    #[test]
-    fn png_round_trip_is_exact_and_jpeg_is_near_at_any_size() {
-        for (width, height) in [(1, 1), (1, 7), (8, 8), (17, 9), (64, 48), (131, 67)] {
-            let rgb = picture(width, height);
-            let none = Metadata::default();
-            let file = encode(rgb.view(), None, FileFormat::Png, 0, &none).unwrap();
-            let back = decode(&file, &Bounds::default()).unwrap();
-            assert_eq!((back.format, &back.rgb), (FileFormat::Png, &rgb));
-            let file = encode(rgb.view(), None, FileFormat::Jpeg, 95, &none).unwrap();
-            let back = decode(&file, &Bounds::default()).unwrap();
-            assert_eq!(back.format, FileFormat::Jpeg);
-            assert!(worst(&back.rgb, &rgb) < 24, "{width}x{height}");
-        }
-    }
-}
+mod tests;

@@ -90,7 +90,7 @@ fn walk(bytes: &[u8]) -> Result<(Metadata, Orientation)> {
             b"acTL" if body.get(..4) != Some(&[0, 0, 0, 1]) => {
                 return Err(Error::Foreign {
                     what: "Animated PNG",
-                    advice: "take a still first, as with `magick 'IN[0]' OUT.png`",
+                    advice: "take a still first, as with `ffmpeg -i IN -frames:v 1 OUT.png`",
                 });
             }
             b"eXIf" => orientation = exif::read(body).orientation,

@@ -7,22 +7,10 @@
 use mien_base::limits;
 
 use crate::codec::bounds::Bounds;
+use crate::codec::frame::{Colour, Frame, bad, early, unread, write_segment};
+use crate::codec::scan::{Scan, Tables};
 use crate::errors::{Error, Result};
 use crate::geometry::Size;
-
-pub(crate) const JPEG: &str = "JPEG";
-
-/// How the components of a file are to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Colour {
-    Grey,
-    YCbCr,
-    Rgb,
-    /// As Adobe writes it: inverted.
-    AdobeCmyk,
-    Cmyk,
-    Ycck,
-}
 
 /// Segments that are not pixels, as slices of the file.
 #[derive(Debug, Default)]
@@ -89,30 +77,6 @@ pub(crate) struct Walked<'a> {
     pub(crate) notes: Notes<'a>,
     /// A JPEG file of tables, frame and scans only.
     pub(crate) clean: Vec<u8>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Component {
-    id: u8,
-    across: u8,
-    down: u8,
-    table: u8,
-}
-
-#[derive(Debug)]
-struct Frame {
-    size: Size,
-    progressive: bool,
-    components: Vec<Component>,
-    colour: Colour,
-}
-
-fn bad(detail: &str) -> Error {
-    Error::Malformed { format: JPEG, detail: detail.to_owned() }
-}
-
-const fn early(what: &'static str) -> Error {
-    Error::Truncated { format: JPEG, what }
 }
 
 /// A cursor over markers.
@@ -206,9 +170,11 @@ pub(crate) fn walk<'a>(bytes: &'a [u8], bounds: &Bounds) -> Result<Walked<'a>> {
     let mut cursor = Cursor { bytes, at: 2 };
     let mut notes = Notes::default();
     let mut frame: Option<Frame> = None;
+    let mut colour = None;
     let mut clean = vec![0xff, 0xd8];
+    let mut tables = Tables::default();
     let mut scans = 0;
-    let mut tables = 0;
+    let mut begun = 0;
     loop {
         let marker = cursor.marker()?;
         if marker == 0xd9 {
@@ -219,33 +185,29 @@ pub(crate) fn walk<'a>(bytes: &'a [u8], bounds: &Bounds) -> Result<Walked<'a>> {
         }
         let body = cursor.body()?;
         match marker {
-            0xc0..=0xc2 => {
-                if frame.is_some() {
-                    return Err(bad("it has two frames"));
-                }
-                let found = read_frame(marker, body, &notes, bounds)?;
-                write_frame(&mut clean, marker, &found);
-                frame = Some(found);
-            }
-            0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => return Err(unread(marker)),
-            0xcc => return Err(unread(0xc9)),
-            0xc4 | 0xdb => {
-                tables += body.len() + 4;
-                if tables > limits::JPEG_TABLES {
-                    return Err(bad("it has too many tables"));
-                }
+            0xc0..=0xc2 if frame.is_some() => return Err(bad("it has two frames")),
+            0xc0..=0xc2 => frame = Some(Frame::read(marker, body, bounds)?),
+            0xc4 | 0xdb | 0xdd => {
+                tables.take(marker, body)?;
                 write_segment(&mut clean, marker, body);
             }
-            0xdd => write_segment(&mut clean, marker, body),
+            0xc3 | 0xc5..=0xc7 | 0xc9..=0xcf => return Err(unread(marker)),
             0xda => {
                 let frame = frame.as_ref().ok_or_else(|| bad("a scan stands before its frame"))?;
+                // All that tells the colours stands before the first scan.
+                let colour = *colour.get_or_insert_with(|| {
+                    let colour = frame.colour(notes.jfif, notes.adobe);
+                    frame.write(&mut clean, colour);
+                    colour
+                });
+                bound_scans(scans + 1, frame.size)?;
+                let scan = Scan::read(body, frame, colour)?;
+                begin(&mut begun, scan.begins(frame), frame, scans)?;
+                write_segment(&mut clean, marker, &scan.header);
+                let data = cursor.scan()?;
+                clean.reserve(data.len() + bytes.len() - cursor.at + 64);
+                scan.copy(data, &mut clean, frame, &tables, scans == 0)?;
                 scans += 1;
-                bound_scans(scans, frame)?;
-                write_segment(&mut clean, marker, &renamed_scan(body, frame)?);
-                if clean.capacity() - clean.len() < bytes.len() - cursor.at {
-                    clean.reserve_exact(bytes.len() - cursor.at + 64);
-                }
-                clean.extend_from_slice(cursor.scan()?);
             }
             // DNL repeats what the frame says.
             0xdc => {}
@@ -253,144 +215,37 @@ pub(crate) fn walk<'a>(bytes: &'a [u8], bounds: &Bounds) -> Result<Walked<'a>> {
             _ => return Err(bad("it has a marker that no JPEG file has")),
         }
     }
-    let frame = frame.ok_or_else(|| bad("it has no frame"))?;
-    if scans == 0 {
-        return Err(early("it has no pixels"));
+    match (frame, colour) {
+        (Some(frame), Some(colour)) if begun == all(&frame) => {
+            clean.extend_from_slice(&[0xff, 0xd9]);
+            Ok(Walked { size: frame.size, colour, notes, clean })
+        }
+        _ => Err(early("it has not all of its pixels")),
     }
-    clean.extend_from_slice(&[0xff, 0xd9]);
-    Ok(Walked { size: frame.size, colour: frame.colour, notes, clean })
 }
 
-fn unread(marker: u8) -> Error {
-    let what = match marker {
-        0xc3 | 0xc7 | 0xcb | 0xcf => "Lossless JPEG",
-        0xc5 | 0xc6 | 0xcd | 0xce => "Hierarchical JPEG",
-        _ => "JPEG with arithmetic coding",
-    };
-    Error::Foreign { what, advice: "convert it first, as with `magick IN OUT.png`" }
+/// Bit per component.
+fn all(frame: &Frame) -> u8 {
+    (1 << frame.components.len()) - 1
 }
 
-fn bound_scans(scans: u32, frame: &Frame) -> Result<()> {
-    if scans > limits::JPEG_SCANS {
-        return Err(Error::TooLarge {
-            what: "Number of scans of this JPEG file",
-            value: u64::from(scans),
-            limit: u64::from(limits::JPEG_SCANS),
-        });
+/// Counts which components have begun; each begins once, the first scan begins some.
+fn begin(begun: &mut u8, now: u8, frame: &Frame, scans: u32) -> Result<()> {
+    if *begun & now != 0 || (now == 0 && (scans == 0 || !frame.progressive())) {
+        return Err(bad("its scans stand in an impossible order"));
     }
-    let work = u64::from(scans) * frame.size.pixels();
-    if work > limits::JPEG_WORK {
-        return Err(Error::TooLarge {
-            what: "Number of scans times pixels of this JPEG file",
-            value: work,
-            limit: limits::JPEG_WORK,
-        });
-    }
+    *begun |= now;
     Ok(())
 }
 
-fn read_frame(marker: u8, body: &[u8], notes: &Notes<'_>, bounds: &Bounds) -> Result<Frame> {
-    let &[precision, h1, h0, w1, w0, count, ref rest @ ..] = body else {
-        return Err(bad("its frame is too short"));
+fn bound_scans(scans: u32, size: Size) -> Result<()> {
+    let work = u64::from(scans) * size.pixels();
+    let (what, value, limit) = if scans > limits::JPEG_SCANS {
+        ("Number of scans of this JPEG file", u64::from(scans), u64::from(limits::JPEG_SCANS))
+    } else if work > limits::JPEG_WORK {
+        ("Number of scans times pixels of this JPEG file", work, limits::JPEG_WORK)
+    } else {
+        return Ok(());
     };
-    if precision != 8 {
-        return Err(Error::Foreign {
-            what: "JPEG with 12 bits a sample",
-            advice: "convert it first, as with `magick IN OUT.png`",
-        });
-    }
-    let size =
-        Size::new(u32::from(u16::from_be_bytes([w1, w0])), u32::from(u16::from_be_bytes([h1, h0])));
-    bounds.check(JPEG, size)?;
-    if rest.len() != usize::from(count) * 3 {
-        return Err(bad("its frame has a wrong length"));
-    }
-    let mut components: Vec<Component> = rest
-        .as_chunks::<3>()
-        .0
-        .iter()
-        .map(|&[id, sampling, table]| Component {
-            id,
-            across: sampling >> 4,
-            down: sampling & 15,
-            table,
-        })
-        .collect();
-    let fits =
-        |c: &Component| (1..=4).contains(&c.across) && (1..=4).contains(&c.down) && c.table < 4;
-    if !components.iter().all(fits) {
-        return Err(bad("its frame has impossible sampling factors or tables"));
-    }
-    if components.iter().enumerate().any(|(i, c)| components[..i].iter().any(|d| d.id == c.id)) {
-        return Err(bad("two components have one name"));
-    }
-    let ids: Vec<u8> = components.iter().map(|c| c.id).collect();
-    let colour = match (count, notes.adobe) {
-        (1, _) => Colour::Grey,
-        (3, _) if notes.jfif => Colour::YCbCr,
-        (3, Some(0)) => Colour::Rgb,
-        (3, None) if ids == *b"RGB" => Colour::Rgb,
-        (3, _) => Colour::YCbCr,
-        (4, Some(0)) => Colour::AdobeCmyk,
-        (4, Some(_)) => Colour::Ycck,
-        (4, None) => Colour::Cmyk,
-        _ => return Err(bad("it has neither one, three nor four components")),
-    };
-    if let [only] = components.as_mut_slice() {
-        // A single component is never interleaved, so its factors mean nothing.
-        (only.across, only.down) = (1, 1);
-    }
-    Ok(Frame { size, progressive: marker == 0xc2, components, colour })
-}
-
-impl Frame {
-    /// The name of a component in the clean file: what makes the decoder take the right colours.
-    fn name(&self, index: usize) -> u8 {
-        match self.colour {
-            Colour::Rgb => b"RGB"[index],
-            _ => u8::try_from(index + 1).expect("at most four components"),
-        }
-    }
-}
-
-fn write_segment(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
-    let length = u16::try_from(body.len() + 2).expect("as long as it was in the file");
-    out.extend_from_slice(&[0xff, marker]);
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(body);
-}
-
-fn write_frame(out: &mut Vec<u8>, marker: u8, frame: &Frame) {
-    if frame.colour == Colour::Ycck {
-        write_segment(out, 0xee, b"Adobe\0\x64\0\0\0\0\x02");
-    }
-    let side = |v: u32| u16::try_from(v).expect("read from 16 bits").to_be_bytes();
-    let mut body = vec![8];
-    body.extend_from_slice(&side(frame.size.height));
-    body.extend_from_slice(&side(frame.size.width));
-    body.push(u8::try_from(frame.components.len()).expect("at most four components"));
-    for (index, c) in frame.components.iter().enumerate() {
-        body.extend_from_slice(&[frame.name(index), c.across << 4 | c.down, c.table]);
-    }
-    write_segment(out, marker, &body);
-}
-
-/// The scan header with the names that the clean frame has.
-fn renamed_scan(body: &[u8], frame: &Frame) -> Result<Vec<u8>> {
-    let wrong = || bad("a scan header is wrong");
-    let count = usize::from(*body.first().ok_or_else(wrong)?);
-    if !(1..=frame.components.len()).contains(&count) || body.len() != 4 + 2 * count {
-        return Err(wrong());
-    }
-    let mut out = body.to_vec();
-    let mut seen = [false; 4];
-    for pair in out[1..=2 * count].as_chunks_mut::<2>().0 {
-        let index = frame.components.iter().position(|c| c.id == pair[0]).ok_or_else(wrong)?;
-        if std::mem::replace(&mut seen[index], true) {
-            return Err(wrong());
-        }
-        pair[0] = frame.name(index);
-    }
-    let _ = frame.progressive;
-    Ok(out)
+    Err(Error::TooLarge { what, value, limit })
 }

@@ -112,7 +112,7 @@ fn stated(name: &[u8], body: &[u8]) -> Option<Size> {
 }
 
 /// Checks the container: whole, one still picture, one size, within bounds.
-fn walk<'a>(bytes: &'a [u8], bounds: &Bounds) -> Result<(Size, Notes<'a>)> {
+fn walk<'a>(bytes: &'a [u8], bounds: &Bounds) -> Result<(Size, Notes<'a>, &'a [u8])> {
     let whole = container(bytes).ok_or(early("it is shorter than it says"))?;
     let mut notes = Notes::default();
     let mut size = None;
@@ -138,16 +138,16 @@ fn walk<'a>(bytes: &'a [u8], bounds: &Bounds) -> Result<(Size, Notes<'a>)> {
         notes.take(name, body);
     }
     match size {
-        Some(size) if pixels => Ok((size, notes)),
+        Some(size) if pixels => Ok((size, notes, whole)),
         _ => Err(early("it has no pixels")),
     }
 }
 
 /// Decodes a whole file into pixels as they are stored.
 pub(crate) fn decode(bytes: &[u8], bounds: &Bounds) -> Result<Stored> {
-    let (size, notes) = walk(bytes, bounds)?;
+    let (size, notes, whole) = walk(bytes, bounds)?;
     let damaged = |e: image_webp::DecodingError| bad(&e.to_string());
-    let mut decoder = WebPDecoder::new(std::io::Cursor::new(bytes)).map_err(damaged)?;
+    let mut decoder = WebPDecoder::new(std::io::Cursor::new(whole)).map_err(damaged)?;
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let length = usize::try_from(size.pixels()).expect("bounded by limits");
     if decoder.dimensions() != (size.width, size.height)
