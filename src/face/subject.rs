@@ -95,6 +95,18 @@ impl Mesh {
         self.at(33).distance(self.at(263))
     }
 
+    /// Degrees away from frontal, right and down positive: yaw from the outer corners of the eyes,
+    /// pitch from forehead and chin.
+    #[must_use]
+    pub fn pose(&self) -> (f32, f32) {
+        let along = |a: usize, b: usize| {
+            let (p, q) = (self.0[a], self.0[b]);
+            let flat = (q[0] - p[0]).hypot(q[1] - p[1]);
+            (q[2] - p[2]).atan2(flat).to_degrees()
+        };
+        (along(33, 263), along(10, 152))
+    }
+
     /// The five points of `ArcFace`: centres of the eyes, nose tip, corners of the mouth.
     #[must_use]
     pub fn five(&self) -> Landmarks5 {

