@@ -1,1 +1,12 @@
-//! (being laid)
+//! The process that holds jobs, files and policy, and never touches a pixel.
+//!
+//! Read downwards: each module uses only those above it.
+
+#![forbid(unsafe_code)]
+
+#[path = "errors.rs"]
+mod errors;
+pub mod files;
+pub mod supervise;
+
+pub use errors::{Error, Result};

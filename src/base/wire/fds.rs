@@ -145,12 +145,12 @@ impl Socket {
         wait(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout)
     }
 
-    /// Waits until a message can be sent or received, or the other side is gone.
+    /// Waits until a message can be sent, or the other side is gone; false when time is up.
     ///
     /// # Errors
     /// `Socket`.
-    pub fn wait_both(&self, timeout: Option<Duration>) -> Result<bool, WireError> {
-        wait(&mut [PollFd::new(&self.fd, PollFlags::IN | PollFlags::OUT)], timeout)
+    pub fn wait_to_send(&self, timeout: Duration) -> Result<bool, WireError> {
+        wait(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(timeout))
     }
 
     /// Waits for a message here or for `other` to become readable.

@@ -1,0 +1,103 @@
+//! What can go wrong around jobs, files and the worker.
+
+use std::path::PathBuf;
+
+use mien_base::error::ErrorKind;
+use mien_base::id::JobId;
+use mien_base::report::Failure;
+use mien_base::wire::Stage;
+use mien_base::wire::fds::WireError;
+use rustix::io::Errno;
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("The worker `{}` can't be started", program.display())]
+    Spawn { program: PathBuf, source: std::io::Error },
+    #[error("The worker was started {tries} times and never became ready; `mien check` says more")]
+    NeverReady { tries: u32 },
+    #[error(
+        "The worker speaks protocol {theirs}, this program {ours}; install both from one build"
+    )]
+    Version { theirs: u16, ours: u16 },
+    #[error(
+        "The kernel can't hold the worker ({missing}), so no input is read; \
+         `--allow-unsandboxed` takes the risk"
+    )]
+    Unheld { missing: String },
+    #[error("The control socket to the worker failed")]
+    Wire(#[source] WireError),
+    #[error("The worker broke the protocol: {what}")]
+    Protocol { what: &'static str },
+    #[error("The worker died{}: {how}", stage_words(*stage))]
+    Crashed { stage: Option<Stage>, how: String },
+    #[error("The worker gave no sign of life for {seconds:.1} s{}", stage_words(*stage))]
+    Hung { stage: Option<Stage>, seconds: f32 },
+    /// The job killed the worker twice.
+    #[error("Job {job} killed the worker twice and is not tried again; the last time: {last}")]
+    Quarantined { job: JobId, last: String },
+    #[error("Stopped before it was done; nothing was written")]
+    Cancelled,
+    /// What the worker says.
+    #[error("{}", .0.message)]
+    Failed(Failure),
+    /// A model or a source.
+    #[error("{}", .0)]
+    Vault(#[from] mien_vault::Error),
+
+    #[error("`{name}` can't be read")]
+    Read { name: String, source: Errno },
+    #[error("`{name}` is {what}; give a picture file, or `-` for standard input")]
+    NoPicture { name: String, what: &'static str },
+    #[error("`{name}` has more than {} MiB", most >> 20)]
+    TooLarge { name: String, most: u64 },
+    #[error("`{name}` can't be written")]
+    Write { name: String, source: Errno },
+    #[error("The worker says it wrote {said} bytes to `{name}`, but {found} are there")]
+    Short { name: String, said: u64, found: u64 },
+    #[error("Can't hold {what} in memory")]
+    Memory { what: &'static str, source: Errno },
+}
+
+fn stage_words(stage: Option<Stage>) -> String {
+    stage.map_or_else(String::new, |stage| format!(" in stage {stage:?}"))
+}
+
+impl Error {
+    /// The kind, decided once.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Spawn { .. }
+            | Self::NeverReady { .. }
+            | Self::Version { .. }
+            | Self::Unheld { .. }
+            | Self::Wire(_)
+            | Self::Protocol { .. }
+            | Self::Crashed { .. } => ErrorKind::Worker,
+            Self::Hung { .. } => ErrorKind::Late,
+            Self::Quarantined { .. } => ErrorKind::Quarantined,
+            Self::Cancelled => ErrorKind::Cancelled,
+            Self::Failed(failure) => failure.kind,
+            Self::Vault(error) => error.kind(),
+            Self::Read { .. } | Self::Write { .. } | Self::Short { .. } | Self::Memory { .. } => {
+                ErrorKind::Io
+            }
+            Self::NoPicture { .. } => ErrorKind::BadInput,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+        }
+    }
+
+    /// True when another worker may do better.
+    #[must_use]
+    pub(crate) fn blames_worker(&self) -> bool {
+        matches!(
+            self,
+            Self::Crashed { .. } | Self::Hung { .. } | Self::Wire(_) | Self::Protocol { .. }
+        )
+    }
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,381 @@
+//! Inputs as descriptors that can be read from any offset, outputs that are whole or absent.
+
+use std::io::IsTerminal as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use mien_base::limits;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// Where a picture comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A file, or a named pipe.
+    Path(PathBuf),
+    Stdin,
+    /// A picture in memory, with the name that messages give it.
+    Bytes {
+        name: String,
+        bytes: Vec<u8>,
+    },
+}
+
+/// Where a picture goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// A file, replaced whole at the end.
+    Path(PathBuf),
+    Stdout,
+}
+
+impl Input {
+    /// What messages call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Stdin => "standard input".to_owned(),
+            Self::Bytes { name, .. } => name.clone(),
+        }
+    }
+
+    /// A descriptor that can be read from any offset, of at most `limits::PICTURE_FILE` bytes.
+    /// What is no file is copied into sealed memory, until its end or until `stop` is set.
+    ///
+    /// # Errors
+    /// `Read`, `NoPicture`, `TooLarge`, `Memory`, `Cancelled`.
+    pub fn open(&self, stop: &AtomicBool) -> Result<OwnedFd> {
+        let name = self.name();
+        match self {
+            Self::Path(path) => {
+                // Without NONBLOCK a named pipe would hold us until somebody writes to it.
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+                let fd = rustix::fs::open(path, flags, Mode::empty())
+                    .map_err(|source| Error::Read { name: name.clone(), source })?;
+                readable(fd, name, stop)
+            }
+            Self::Stdin => {
+                let fd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+                    .map_err(|source| Error::Read { name: name.clone(), source })?;
+                readable(fd, name, stop)
+            }
+            Self::Bytes { bytes, .. } if bytes.len() as u64 > limits::PICTURE_FILE => {
+                Err(Error::TooLarge { name, most: limits::PICTURE_FILE })
+            }
+            Self::Bytes { bytes, .. } => memory("a picture", bytes),
+        }
+    }
+}
+
+fn readable(fd: OwnedFd, name: String, stop: &AtomicBool) -> Result<OwnedFd> {
+    let stat =
+        rustix::fs::fstat(&fd).map_err(|source| Error::Read { name: name.clone(), source })?;
+    let what = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if stat.st_size as u64 > limits::PICTURE_FILE => {
+            return Err(Error::TooLarge { name, most: limits::PICTURE_FILE });
+        }
+        FileType::RegularFile => return Ok(fd),
+        FileType::Fifo | FileType::Socket => return copy(&fd, name, stop),
+        FileType::Directory => "a folder",
+        FileType::CharacterDevice if fd.is_terminal() => "a terminal",
+        _ => "a device",
+    };
+    Err(Error::NoPicture { name, what })
+}
+
+/// Copies a stream into sealed memory.
+fn copy(from: &OwnedFd, name: String, stop: &AtomicBool) -> Result<OwnedFd> {
+    let held = |source| Error::Memory { what: "a stream", source };
+    let read = |source| Error::Read { name: name.clone(), source };
+    let memory = memfd().map_err(held)?;
+    let (mut buffer, mut at) = (vec![0; 256 << 10], 0u64);
+    let look = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        match poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&look)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(source) => return Err(read(source)),
+        }
+        match rustix::io::read(from, &mut buffer) {
+            Ok(0) => break,
+            Ok(n) => {
+                let part = buffer.get(..n).unwrap_or_default();
+                if at + n as u64 > limits::PICTURE_FILE {
+                    return Err(Error::TooLarge { name, most: limits::PICTURE_FILE });
+                }
+                write_at(&memory, part, at).map_err(held)?;
+                at += n as u64;
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(source) => return Err(read(source)),
+        }
+    }
+    seal(&memory).map_err(held)?;
+    Ok(memory)
+}
+
+/// Bytes as a sealed descriptor.
+///
+/// # Errors
+/// `Memory`.
+pub fn memory(what: &'static str, bytes: &[u8]) -> Result<OwnedFd> {
+    let held = |source| Error::Memory { what, source };
+    let fd = memfd().map_err(held)?;
+    write_at(&fd, bytes, 0).map_err(held)?;
+    seal(&fd).map_err(held)?;
+    Ok(fd)
+}
+
+fn memfd() -> std::result::Result<OwnedFd, Errno> {
+    rustix::fs::memfd_create("mien", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+}
+
+fn seal(fd: &OwnedFd) -> std::result::Result<(), Errno> {
+    let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(fd, all)
+}
+
+fn write_at(fd: &OwnedFd, mut bytes: &[u8], mut at: u64) -> std::result::Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(fd, bytes, at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => {
+                bytes = bytes.get(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// An output that is being written. Dropped before `commit`, it leaves nothing.
+#[derive(Debug)]
+pub struct Pending {
+    fd: OwnedFd,
+    name: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A file without a name in the folder of `target`.
+    Nameless { folder: OwnedFd, target: PathBuf },
+    /// A hidden file, where the file system knows no nameless ones.
+    Hidden { folder: OwnedFd, target: PathBuf, hidden: Hidden },
+    /// Memory that is copied out at the end: standard output, pipes and devices.
+    Stream(Option<PathBuf>),
+    /// Memory that is handed back.
+    Memory,
+}
+
+/// A name in a folder that goes away with this value.
+#[derive(Debug)]
+struct Hidden {
+    path: PathBuf,
+    kept: bool,
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+impl Output {
+    /// What messages call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Stdout => "standard output".to_owned(),
+        }
+    }
+
+    /// Begins to write; the target is not touched before `commit`.
+    ///
+    /// # Errors
+    /// `Write`, `Memory`.
+    pub fn begin(&self) -> Result<Pending> {
+        let name = self.name();
+        let Self::Path(target) = self else {
+            return Pending::memory_at(name, Place::Stream(None));
+        };
+        let write = |source| Error::Write { name: name.clone(), source };
+        match rustix::fs::stat(target).map(|s| FileType::from_raw_mode(s.st_mode)) {
+            Ok(FileType::RegularFile) | Err(Errno::NOENT) => {}
+            Ok(FileType::Directory) => return Err(write(Errno::ISDIR)),
+            Ok(_) => return Pending::memory_at(name, Place::Stream(Some(target.clone()))),
+            Err(source) => return Err(write(source)),
+        }
+        if target.file_name().is_none() {
+            return Err(write(Errno::ISDIR));
+        }
+        let parent = match target.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(parent, flags, Mode::empty()).map_err(write)?;
+        let mode = Mode::from_raw_mode(0o666);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(&folder, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(fd) => {
+                let place = Place::Nameless { folder, target: target.clone() };
+                Ok(Pending { fd, name, place })
+            }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                let path = hidden_beside(target);
+                let flags = flags | OFlags::CREATE | OFlags::EXCL;
+                let fd = rustix::fs::open(&path, flags, mode).map_err(write)?;
+                let hidden = Hidden { path, kept: false };
+                let place = Place::Hidden { folder, target: target.clone(), hidden };
+                Ok(Pending { fd, name, place })
+            }
+            Err(source) => Err(write(source)),
+        }
+    }
+}
+
+/// A name that no other process and no other output of this one takes.
+fn hidden_beside(target: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let process = rustix::process::getpid().as_raw_nonzero();
+    target.with_file_name(format!(".mien-{process}-{count}.part"))
+}
+
+impl Pending {
+    /// An output that stays in memory, for `into_bytes`.
+    ///
+    /// # Errors
+    /// `Memory`.
+    pub fn in_memory(name: &str) -> Result<Self> {
+        Self::memory_at(name.to_owned(), Place::Memory)
+    }
+
+    fn memory_at(name: String, place: Place) -> Result<Self> {
+        let fd = memfd().map_err(|source| Error::Memory { what: "an output", source })?;
+        Ok(Self { fd, name, place })
+    }
+
+    fn checked(&self, bytes: u64) -> Result<()> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(self.write())?;
+        let found = u64::try_from(stat.st_size).unwrap_or(0);
+        if found != bytes || bytes == 0 {
+            return Err(Error::Short { name: self.name.clone(), said: bytes, found });
+        }
+        Ok(())
+    }
+
+    fn write(&self) -> impl Fn(Errno) -> Error + use<> {
+        let name = self.name.clone();
+        move |source| Error::Write { name: name.clone(), source }
+    }
+
+    /// Puts the output where it belongs, in one step, and makes it last.
+    ///
+    /// # Errors
+    /// `Short` when not exactly `bytes` are there, `Write`.
+    pub fn commit(self, bytes: u64) -> Result<()> {
+        self.checked(bytes)?;
+        let write = self.write();
+        match self.place {
+            Place::Nameless { folder, target } => {
+                rustix::fs::fsync(&self.fd).map_err(&write)?;
+                if !link(&self.fd, &target).map_err(&write)? {
+                    let mut hidden = Hidden { path: hidden_beside(&target), kept: true };
+                    if !link(&self.fd, &hidden.path).map_err(&write)? {
+                        return Err(write(Errno::EXIST));
+                    }
+                    hidden.kept = false;
+                    rustix::fs::rename(&hidden.path, &target).map_err(&write)?;
+                    hidden.kept = true;
+                }
+                rustix::fs::fsync(&folder).map_err(&write)
+            }
+            Place::Hidden { folder, target, mut hidden } => {
+                rustix::fs::fsync(&self.fd).map_err(&write)?;
+                rustix::fs::rename(&hidden.path, &target).map_err(&write)?;
+                hidden.kept = true;
+                rustix::fs::fsync(&folder).map_err(&write)
+            }
+            Place::Stream(None) => pour(&self.fd, rustix::stdio::stdout(), bytes).map_err(write),
+            Place::Stream(Some(target)) => {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+                let to = rustix::fs::open(&target, flags, Mode::empty()).map_err(&write)?;
+                pour(&self.fd, to.as_fd(), bytes).map_err(write)
+            }
+            Place::Memory => Ok(()),
+        }
+    }
+
+    /// What was written to memory.
+    ///
+    /// # Errors
+    /// `Short` when not exactly `bytes` are there, `TooLarge`, `Write`.
+    pub fn into_bytes(self, bytes: u64) -> Result<Vec<u8>> {
+        self.checked(bytes)?;
+        if bytes > limits::PICTURE_FILE {
+            return Err(Error::TooLarge { name: self.name, most: limits::PICTURE_FILE });
+        }
+        let mut all = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        let mut at = 0;
+        while let Some(rest) = all.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&self.fd, rest, at as u64).map_err(self.write())? {
+                0 => return Err(Error::Short { name: self.name, said: bytes, found: at as u64 }),
+                n => at += n,
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl AsFd for Pending {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Gives a nameless file a name; false when the name is taken.
+fn link(fd: &OwnedFd, path: &Path) -> std::result::Result<bool, Errno> {
+    use std::os::fd::AsRawFd as _;
+    let nameless = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let cwd = rustix::fs::CWD;
+    match rustix::fs::linkat(cwd, nameless, cwd, path, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn pour(from: &OwnedFd, to: BorrowedFd<'_>, bytes: u64) -> std::result::Result<(), Errno> {
+    let (mut buffer, mut at) = (vec![0; 256 << 10], 0u64);
+    while at < bytes {
+        let read = rustix::io::pread(from, &mut buffer, at)?;
+        let mut part = buffer.get(..read).filter(|p| !p.is_empty()).ok_or(Errno::IO)?;
+        at += read as u64;
+        while !part.is_empty() {
+            match rustix::io::write(to, part) {
+                Ok(n) => part = part.get(n..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None)?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(())
+}

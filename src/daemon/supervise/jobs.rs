@@ -1,0 +1,240 @@
+//! The jobs: what each sends, and what its answer becomes.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
+
+use mien_base::clock::Wall;
+use mien_base::consent::SourceRecord;
+use mien_base::id::{IdentityId, JobId};
+use mien_base::limits;
+use mien_base::model::Role;
+use mien_base::recipe::{Detect, Recipe};
+use mien_base::report::PictureReport;
+use mien_base::wire::{self, Event, Landmarks, Marks, Process, Request, Written};
+
+use super::needs::{self, Need};
+use super::{Sent, Supervisor};
+use crate::files::{Input, Output, Pending};
+use crate::{Error, Result};
+
+/// One picture to process.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessJob<'a> {
+    pub job: JobId,
+    pub recipe: &'a Recipe,
+    pub input: &'a Input,
+    pub output: &'a Output,
+    /// The picture of `Anonymise::Image`.
+    pub overlay: Option<&'a Input>,
+    pub write: wire::Output,
+    /// The wall clock of the job: the same job twice gives the same bytes.
+    pub wall: Wall,
+}
+
+/// One picture in which faces are found.
+#[derive(Debug, Clone, Copy)]
+pub struct DetectJob<'a> {
+    pub job: JobId,
+    pub detect: &'a Detect,
+    pub input: &'a Input,
+    /// Where the picture with the boxes goes.
+    pub draw: Option<(&'a Output, wire::Output)>,
+    pub wall: Wall,
+}
+
+/// One picture whose face becomes a source.
+#[derive(Debug, Clone, Copy)]
+pub struct EnrolJob<'a> {
+    pub job: JobId,
+    pub identity: &'a IdentityId,
+    pub detect: &'a Detect,
+    pub input: &'a Input,
+    pub wall: Wall,
+}
+
+/// Several finished pictures on one sheet.
+#[derive(Debug, Clone, Copy)]
+pub struct SheetJob<'a> {
+    pub job: JobId,
+    pub inputs: &'a [Input],
+    pub columns: u8,
+    /// Side of a cell in pixels.
+    pub cell: u16,
+    pub output: &'a Output,
+    pub write: wire::Output,
+}
+
+/// What became of a picture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    pub report: PictureReport,
+    /// `None` when nothing was to be written.
+    pub written: Option<Written>,
+    /// 2 when the first worker died of it.
+    pub attempts: u32,
+}
+
+/// The answer is of another kind than the request.
+const OTHER: Error = Error::Protocol { what: "an answer of another kind" };
+
+impl Supervisor {
+    /// Processes one picture; the output is there, whole and marked, or untouched.
+    ///
+    /// # Errors
+    /// Of the files, of the worker, `Failed` as the worker says, `Quarantined`, `Cancelled`.
+    pub fn process(&mut self, job: &ProcessJob<'_>) -> Result<Finished> {
+        let needs = needs::of_recipe(job.recipe);
+        let make = |stop: &AtomicBool| {
+            let pending = job.output.begin()?;
+            let mut fds = vec![job.input.open(stop)?, duplicate(&pending)?];
+            if let Some(overlay) = job.overlay {
+                fds.push(overlay.open(stop)?);
+            }
+            let request = Request::Process(Box::new(Process {
+                job: job.job,
+                recipe: job.recipe.clone(),
+                output: job.write,
+                wall: job.wall,
+                overlay: job.overlay.is_some(),
+            }));
+            Ok(Sent { request, fds, keep: pending })
+        };
+        match self.run(job.job, &needs, make)? {
+            (Event::Done { report, written, .. }, pending, attempts) => {
+                pending.commit(written.bytes)?;
+                Ok(Finished { report, written: Some(written), attempts })
+            }
+            _ => Err(OTHER),
+        }
+    }
+
+    /// Finds faces, and draws them when asked to.
+    ///
+    /// # Errors
+    /// As `process`.
+    pub fn detect(&mut self, job: &DetectJob<'_>) -> Result<Finished> {
+        let needs = needs::of_detect(job.detect);
+        let make = |stop: &AtomicBool| {
+            let mut fds = vec![job.input.open(stop)?];
+            let pending = job.draw.map(|(output, _)| output.begin()).transpose()?;
+            if let Some(pending) = &pending {
+                fds.push(duplicate(pending)?);
+            }
+            let request = Request::Detect {
+                job: job.job,
+                detect: job.detect.clone(),
+                draw: job.draw.map(|(_, write)| write),
+                wall: job.wall,
+            };
+            Ok(Sent { request, fds, keep: pending })
+        };
+        match self.run(job.job, &needs, make)? {
+            (Event::Detected { report, written, .. }, pending, attempts) => {
+                match (pending, written) {
+                    (Some(pending), Some(written)) => pending.commit(written.bytes)?,
+                    (None, None) => {}
+                    _ => return Err(OTHER),
+                }
+                Ok(Finished { report, written, attempts })
+            }
+            _ => Err(OTHER),
+        }
+    }
+
+    /// Reads the marks of a picture.
+    ///
+    /// # Errors
+    /// As `process`.
+    pub fn verify(&mut self, job: JobId, input: &Input) -> Result<Marks> {
+        let make = |stop: &AtomicBool| {
+            Ok(Sent { request: Request::Verify { job }, fds: vec![input.open(stop)?], keep: () })
+        };
+        match self.run(job, &[], make)? {
+            (Event::Verified { marks, .. }, ..) => Ok(marks),
+            _ => Err(OTHER),
+        }
+    }
+
+    /// Takes a source's face from a picture: its record and its portrait as PNG.
+    ///
+    /// # Errors
+    /// As `process`.
+    pub fn enrol(&mut self, job: &EnrolJob<'_>) -> Result<(SourceRecord, Vec<u8>)> {
+        let needs = needs::of_enrol(job.detect);
+        let make = |stop: &AtomicBool| {
+            let pending = Pending::in_memory("the portrait")?;
+            let fds = vec![job.input.open(stop)?, duplicate(&pending)?];
+            let request = Request::Enrol {
+                job: job.job,
+                identity: job.identity.clone(),
+                detect: job.detect.clone(),
+                wall: job.wall,
+            };
+            Ok(Sent { request, fds, keep: pending })
+        };
+        match self.run(job.job, &needs, make)? {
+            (Event::Enrolled { record, written, .. }, pending, _) => {
+                Ok((*record, pending.into_bytes(written.bytes)?))
+            }
+            _ => Err(OTHER),
+        }
+    }
+
+    /// Embeds faces with the independent judge, one embedding a face.
+    ///
+    /// # Errors
+    /// As `process`; `TooLarge` as `Failed` beyond `limits::JUDGED` faces.
+    pub fn judge(
+        &mut self,
+        job: JobId,
+        input: &Input,
+        faces: &[Landmarks],
+    ) -> Result<Vec<Vec<f32>>> {
+        let mut all = Vec::with_capacity(faces.len());
+        for part in faces.chunks(limits::JUDGED) {
+            let make = |stop: &AtomicBool| {
+                let request = Request::Judge { job, faces: part.to_vec() };
+                Ok(Sent { request, fds: vec![input.open(stop)?], keep: () })
+            };
+            match self.run(job, &[Need::Role(Role::Judge)], make)? {
+                (Event::Judged { embeddings, .. }, ..) if embeddings.len() == part.len() => {
+                    all.extend(embeddings);
+                }
+                _ => return Err(OTHER),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Lays finished pictures side by side. The sheet shows what its inputs show.
+    ///
+    /// # Errors
+    /// As `process`.
+    pub fn sheet(&mut self, job: &SheetJob<'_>) -> Result<Written> {
+        let make = |stop: &AtomicBool| {
+            let pending = job.output.begin()?;
+            let mut fds =
+                job.inputs.iter().map(|i| i.open(stop)).collect::<Result<Vec<OwnedFd>>>()?;
+            fds.push(duplicate(&pending)?);
+            let request = Request::Sheet {
+                job: job.job,
+                columns: job.columns,
+                cell: job.cell,
+                output: job.write,
+            };
+            Ok(Sent { request, fds, keep: pending })
+        };
+        match self.run(job.job, &[], make)? {
+            (Event::Sheeted { written, .. }, pending, _) => {
+                pending.commit(written.bytes)?;
+                Ok(written)
+            }
+            _ => Err(OTHER),
+        }
+    }
+}
+
+fn duplicate(pending: &Pending) -> Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(pending, 3)
+        .map_err(|source| Error::Memory { what: "an output", source })
+}

@@ -1,0 +1,197 @@
+//! Our end of the control socket, and the process at the other.
+//!
+//! ```text
+//!   spawned ── Hello ──▶ ready ── request ──▶ busy ── terminal event ──▶ ready
+//!      └──────────────────┴────── death, silence, nonsense ┴──▶ killed, reaped
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mien_base::clock::{Clock, Mono};
+use mien_base::id::ModelId;
+use mien_base::report::Failure;
+use mien_base::wire::fds::{Socket, WireError};
+use mien_base::wire::{Event, Hello, PROTOCOL, Request, Stage};
+
+use super::pace::{Hang, Pace};
+use crate::{Error, Result};
+
+/// How often the stop flag is looked at while we wait.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// One worker. Dropped, it is killed and reaped.
+#[derive(Debug)]
+pub(super) struct Link {
+    child: Child,
+    socket: Socket,
+    hello: Option<Hello>,
+    /// What was sent to be loaded, and why it failed where it did.
+    pub(super) models: BTreeMap<ModelId, Option<Failure>>,
+    /// Revision of the policy that was sent last.
+    pub(super) policy: Option<u64>,
+    inbox: VecDeque<Event>,
+    stage: Stage,
+    pixels: u64,
+    /// When the worker last moved.
+    moved: Mono,
+}
+
+/// What decides how long is waited.
+pub(super) struct Patience<'a> {
+    pub(super) clock: &'a dyn Clock,
+    pub(super) pace: &'a mut Pace,
+    pub(super) hang: Hang,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Link {
+    pub(super) fn new(child: Child, socket: Socket, clock: &dyn Clock) -> Self {
+        Self {
+            child,
+            socket,
+            hello: None,
+            models: BTreeMap::new(),
+            policy: None,
+            inbox: VecDeque::new(),
+            stage: Stage::Idle,
+            pixels: 0,
+            moved: clock.mono(),
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn hello(&self) -> Option<&Hello> {
+        self.hello.as_ref()
+    }
+
+    /// A request begins: silence counts from here.
+    pub(super) fn expect(&mut self, clock: &dyn Clock) {
+        self.moved = clock.mono();
+        self.pixels = 0;
+    }
+
+    /// Sends a request; while the worker does not take it, its events are taken in.
+    pub(super) fn send(
+        &mut self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+        patience: &Patience<'_>,
+    ) -> Result<()> {
+        let start = patience.clock.mono();
+        loop {
+            match self.socket.send(request, fds) {
+                Ok(()) => return Ok(()),
+                Err(WireError::NotReady) => {
+                    self.take_in(patience)?;
+                    let waited = patience.clock.mono().since(start);
+                    if waited > patience.hang.most {
+                        return Err(self.hung(waited));
+                    }
+                    self.socket.wait_to_send(LOOK).map_err(Error::Wire)?;
+                }
+                Err(WireError::Closed) => return Err(self.crashed()),
+                Err(error) => return Err(Error::Wire(error)),
+            }
+        }
+    }
+
+    /// Takes in what waits on the socket, without waiting.
+    fn take_in(&mut self, patience: &Patience<'_>) -> Result<()> {
+        loop {
+            match self.socket.receive::<Event>() {
+                Ok(got) if !got.fds.is_empty() => {
+                    return Err(Error::Protocol { what: "a descriptor came from the worker" });
+                }
+                Ok(got) => {
+                    self.moved = patience.clock.mono();
+                    self.inbox.push_back(got.message);
+                }
+                Err(WireError::NotReady) => return Ok(()),
+                Err(WireError::Closed) => {
+                    return if self.inbox.is_empty() { Err(self.crashed()) } else { Ok(()) };
+                }
+                Err(error) => return Err(Error::Wire(error)),
+            }
+        }
+    }
+
+    /// The next event that is not mere progress.
+    ///
+    /// # Errors
+    /// `Crashed`, `Hung`, `Cancelled`, `Wire`, `Protocol`.
+    pub(super) fn next(&mut self, patience: &mut Patience<'_>) -> Result<Event> {
+        loop {
+            let before = self.moved;
+            if self.inbox.is_empty() {
+                self.take_in(patience)?;
+            }
+            match self.inbox.pop_front() {
+                Some(Event::Heartbeat { stage, pixels, .. }) => {
+                    patience.pace.learn(self.stage, self.pixels, self.moved.since(before));
+                    (self.stage, self.pixels) = (stage, pixels);
+                    continue;
+                }
+                Some(Event::Hello(hello)) => {
+                    if hello.protocol != PROTOCOL {
+                        return Err(Error::Version { theirs: hello.protocol, ours: PROTOCOL });
+                    }
+                    self.hello = Some(hello.clone());
+                    return Ok(Event::Hello(hello));
+                }
+                Some(Event::Loaded { .. }) => continue,
+                Some(Event::NotLoaded { model, failure }) => {
+                    self.models.insert(model, Some(failure));
+                    continue;
+                }
+                Some(event) => return Ok(event),
+                None => {}
+            }
+            if patience.stop.load(Ordering::Relaxed) {
+                return Err(Error::Cancelled);
+            }
+            let silent = patience.clock.mono().since(self.moved);
+            let most = patience.pace.deadline(&patience.hang, self.stage, self.pixels);
+            if silent >= most {
+                return Err(self.hung(silent));
+            }
+            self.socket.wait(Some(LOOK.min(most - silent))).map_err(Error::Wire)?;
+        }
+    }
+
+    fn at(&self) -> Option<Stage> {
+        (self.stage != Stage::Idle).then_some(self.stage)
+    }
+
+    fn hung(&self, silent: Duration) -> Error {
+        Error::Hung { stage: self.at(), seconds: silent.as_secs_f32() }
+    }
+
+    /// The other end is gone: says how the process ended.
+    fn crashed(&mut self) -> Error {
+        let _ = self.child.kill();
+        let how = match self.child.wait() {
+            Ok(status) => match (status.signal(), status.code()) {
+                (Some(signal), _) => format!("signal {signal}"),
+                (None, Some(code)) => format!("exit code {code}"),
+                (None, None) => "no status".to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        Error::Crashed { stage: self.at(), how }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

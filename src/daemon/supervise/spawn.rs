@@ -1,0 +1,54 @@
+//! Starts workers from a thread of its own: a worker dies with the thread that started it.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+}
+
+/// Lives as long as the supervisor.
+#[derive(Debug)]
+pub(super) struct Spawner {
+    orders: SyncSender<(Program, OwnedFd)>,
+    children: Receiver<std::io::Result<Child>>,
+}
+
+impl Spawner {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let (orders, take) = sync_channel::<(Program, OwnedFd)>(1);
+        let (give, children) = sync_channel(1);
+        std::thread::Builder::new().name("spawn".to_owned()).spawn(move || {
+            while let Ok((program, socket)) = take.recv() {
+                if give.send(spawn(&program, socket)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { orders, children })
+    }
+
+    /// Starts a worker whose standard input is the socket.
+    pub(super) fn spawn(&self, program: Program, socket: OwnedFd) -> std::io::Result<Child> {
+        let gone = || std::io::Error::other("the spawn thread is gone");
+        self.orders.send((program, socket)).map_err(|_| gone())?;
+        self.children.recv().map_err(|_| gone())?
+    }
+}
+
+fn spawn(program: &Program, socket: OwnedFd) -> std::io::Result<Child> {
+    Command::new(&program.path)
+        .args(&program.arguments)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}

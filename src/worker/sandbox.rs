@@ -1,0 +1,208 @@
+//! What holds the worker, put on before it reads a byte of input, and the proof that it holds.
+//!
+//! ```text
+//!   main thread: take the socket → null stdio → close all else → rlimits, not dumpable, dies with
+//!                the root, no new privileges → Landlock → `every` list
+//!   compute:     `compute` list, then the backend and its threads, which inherit it
+//!   main thread: `control` list → Hello
+//! ```
+
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus,
+    Scope,
+};
+use mien_base::wire::{Attempt, Landlock, Sandbox};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
+
+use crate::seccomp::{self, List};
+use crate::{Error, Result};
+
+/// Descriptors that the worker may hold at once.
+const DESCRIPTORS: u64 = 64;
+
+/// Bounds that the root program chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Address space in MiB.
+    pub memory_mib: u64,
+    /// Largest file that is written, in MiB.
+    pub file_mib: u64,
+}
+
+/// Takes the control socket off standard input and leaves no other descriptor open.
+///
+/// Call it first: it closes descriptors that others may hold.
+///
+/// # Errors
+/// `Sandbox`.
+pub fn take_socket() -> Result<OwnedFd> {
+    let failed = |what| move |source| Error::Sandbox { what, source };
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(failed("standard input is not a socket"))?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(failed("/dev/null can't be opened"))?;
+    rustix::stdio::dup2_stdin(&null).map_err(failed("standard input stays"))?;
+    rustix::stdio::dup2_stdout(&null).map_err(failed("standard output stays"))?;
+    rustix::stdio::dup2_stderr(&null).map_err(failed("standard error stays"))?;
+    drop(null);
+    let kept = socket.as_raw_fd();
+    close_range(3, kept - 1);
+    close_range(kept + 1, RawFd::MAX);
+    Ok(socket)
+}
+
+fn close_range(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: close_range takes three integers; nothing in this process owns a descriptor of the
+    // range, because this runs before anything else is opened.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if done == 0 {
+        return;
+    }
+    // Emulators know no close_range.
+    let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(1024).min(65_536);
+    for fd in first..=last.min(RawFd::try_from(most).unwrap_or(1024)) {
+        // SAFETY: close takes an integer; nothing owns `fd`, as above.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Puts on what holds the whole process. The seccomp lists of the threads follow by `enforce`.
+pub fn enter(bounds: Bounds) -> Sandbox {
+    let mib = |n: u64| Rlimit { current: Some(n << 20), maximum: Some(n << 20) };
+    let fixed = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
+    let rlimits = [
+        (Resource::Core, fixed(0)),
+        (Resource::Nofile, fixed(DESCRIPTORS)),
+        (Resource::Fsize, mib(bounds.file_mib)),
+        (Resource::As, mib(bounds.memory_mib)),
+    ];
+    let rlimits = rlimits.map(|(what, most)| rustix::process::setrlimit(what, most).is_ok());
+    Sandbox {
+        no_new_privs: rustix::thread::set_no_new_privs(true).is_ok(),
+        not_dumpable: rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok(),
+        dies_with_root: rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+            .is_ok(),
+        rlimits: rlimits.iter().all(|ok| *ok),
+        closed: true,
+        landlock: landlock(),
+        seccomp: enforce(seccomp::EVERY).unwrap_or(false),
+    }
+}
+
+/// No right to any file, port, abstract socket or foreign process, as far as the kernel knows how.
+fn landlock() -> Landlock {
+    let abi = ABI::V6;
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))
+        .and_then(|r| r.handle_access(AccessNet::from_all(abi)))
+        .and_then(|r| r.scope(Scope::from_all(abi)))
+        .and_then(Ruleset::create)
+        .and_then(landlock::RulesetCreated::restrict_self);
+    match ruleset.map(|r| r.ruleset) {
+        Ok(RulesetStatus::FullyEnforced) => Landlock::Full,
+        Ok(RulesetStatus::PartiallyEnforced) => Landlock::Partial,
+        _ => Landlock::None,
+    }
+}
+
+/// Holds the calling thread, and the threads that it starts, to a list. False when the kernel can't.
+///
+/// # Errors
+/// `Rules`.
+pub fn enforce(list: List) -> Result<bool> {
+    let programs = seccomp::compile(list)?;
+    Ok(programs.iter().all(|program| seccompiler::apply_filter(program).is_ok()))
+}
+
+type Try = fn() -> std::result::Result<(), Errno>;
+
+/// Tries, on the calling thread, what it must not be able to do.
+#[must_use]
+pub fn attempts(thread: &str) -> Vec<Attempt> {
+    let tries: [(&str, Try); 12] = [
+        ("open a file to read", || open(c"/etc/passwd".to_bytes_with_nul(), OFlags::RDONLY)),
+        ("open a file to write", || {
+            open(c"mien-was-here".to_bytes_with_nul(), OFlags::WRONLY | OFlags::CREATE)
+        }),
+        ("open its own memory", || open(c"/proc/self/mem".to_bytes_with_nul(), OFlags::RDWR)),
+        ("open a folder", || open(c"/".to_bytes_with_nul(), OFlags::RDONLY | OFlags::DIRECTORY)),
+        ("rename a file", || rustix::fs::rename("/mien-a", "/mien-b")),
+        ("make an internet socket", || socket(rustix::net::AddressFamily::INET)),
+        ("make a unix socket", || socket(rustix::net::AddressFamily::UNIX)),
+        ("make a socket pair", || {
+            let (family, kind) =
+                (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
+            rustix::net::socketpair(family, kind, rustix::net::SocketFlags::empty(), None).map(drop)
+        }),
+        ("make a process", fork),
+        ("run a program", execute),
+        ("send a signal", || rustix::process::test_kill_process(rustix::process::getpid())),
+        ("make memory executable", executable),
+    ];
+    let attempt = |(what, go): (&str, Try)| Attempt {
+        thread: thread.to_owned(),
+        what: what.to_owned(),
+        errno: go().err().map(Errno::raw_os_error),
+    };
+    tries.into_iter().map(attempt).collect()
+}
+
+fn open(path: &[u8], flags: OFlags) -> std::result::Result<(), Errno> {
+    let path = std::ffi::CStr::from_bytes_with_nul(path).map_err(|_| Errno::INVAL)?;
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::RUSR).map(drop)
+}
+
+fn socket(family: rustix::net::AddressFamily) -> std::result::Result<(), Errno> {
+    rustix::net::socket(family, rustix::net::SocketType::STREAM, None).map(drop)
+}
+
+fn last() -> Errno {
+    std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
+fn fork() -> std::result::Result<(), Errno> {
+    // SAFETY: clone with SIGCHLD alone is fork: no stack, no thread pointers are passed, and a
+    // child, if there is one, leaves at once through _exit.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(last()),
+        // SAFETY: _exit takes an integer and does not return.
+        0 => unsafe { libc::_exit(0) },
+        _ => Ok(()),
+    }
+}
+
+fn execute() -> std::result::Result<(), Errno> {
+    let (program, end) = (c"/mien-is-not-here", std::ptr::null::<libc::c_char>());
+    // SAFETY: the path is a C string and both lists end at their first entry; a program that
+    // exists would replace the process, this one does not.
+    unsafe { libc::execve(program.as_ptr(), &raw const end, &raw const end) };
+    match last() {
+        // The call went through to the file system.
+        Errno::NOENT => Ok(()),
+        errno => Err(errno),
+    }
+}
+
+fn executable() -> std::result::Result<(), Errno> {
+    let (prot, flags) =
+        (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a private anonymous mapping at an address of the kernel's choice touches nothing.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(last());
+    }
+    // SAFETY: the page was just mapped here, with this length, and nothing points into it.
+    unsafe { libc::munmap(page, 4096) };
+    Ok(())
+}
