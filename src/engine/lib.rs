@@ -7,6 +7,8 @@ mod errors;
 pub mod tensor;
 pub mod contract;
 pub mod backend;
+pub mod made;
+pub mod suite;
 pub mod cpu;
 
 pub use errors::{Error, Result};

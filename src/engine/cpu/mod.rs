@@ -215,3 +215,6 @@ impl Backend for Cpu {
         Ok(stdm::read(picture.0.view()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,7 +148,7 @@ fn operators() -> OpRegistry {
 }
 
 /// What a panic said.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     format!("the runtime panicked: {}", text.unwrap_or("without a word"))
