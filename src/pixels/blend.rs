@@ -1,5 +1,6 @@
 //! Lays one picture over another, weighed by alpha.
 
+use crate::simd::{self, Level};
 use crate::view::{View, ViewMut};
 
 /// v / 255 for v <= 65 534.
@@ -16,9 +17,12 @@ fn div255(v: u32) -> u32 {
 pub fn paste(dst: &mut ViewMut<'_, 3>, layer: View<'_, 3>, alpha: View<'_, 1>) {
     let size = dst.size();
     assert!(layer.size() == size && alpha.size() == size, "all three have one size");
+    let level = Level::current();
     for y in 0..size.height {
-        let pixels = dst.row_mut(y).chunks_exact_mut(3).zip(layer.row(y).chunks_exact(3));
-        for ((out, over), &a) in pixels.zip(alpha.row(y)) {
+        let (dst, layer, alpha) = (dst.row_mut(y), layer.row(y), alpha.row(y));
+        let done = simd::blend::paste(level, dst, layer, alpha);
+        let pixels = dst.chunks_exact_mut(3).zip(layer.chunks_exact(3));
+        for ((out, over), &a) in pixels.zip(alpha).skip(done) {
             let a = u32::from(a);
             for (d, &s) in out.iter_mut().zip(over) {
                 *d = div255(u32::from(*d) * (255 - a) + u32::from(s) * a + 127) as u8;
@@ -29,8 +33,11 @@ pub fn paste(dst: &mut ViewMut<'_, 3>, layer: View<'_, 3>, alpha: View<'_, 1>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::geometry::{Roi, Size};
+    use crate::simd::tests::{noise, same_at_every_level};
     use crate::view::{Grey, Rgb};
 
     #[test]
@@ -49,6 +56,22 @@ mod tests {
                 let want = (u32::from(d) * (255 - a) + s * a + 127) / 255;
                 assert_eq!(got, [want as u8; 3], "{d} {s} {a}");
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_level_gives_the_same_bytes(
+            (w, h) in (1_u32..90, 1_u32..4),
+            seed in any::<u32>(),
+            flat in prop::option::of(any::<u8>()),
+        ) {
+            let (framed, roi) = (Size::new(w + 3, h + 2), Roi { x: 2, y: 1, width: w, height: h });
+            let layer = noise::<3>(framed, seed);
+            let alpha = flat.map_or(noise::<1>(framed, seed), |a| Grey::filled(framed, [a]));
+            same_at_every_level::<3>(roi.size(), |dst| {
+                paste(dst, layer.view().crop(roi), alpha.view().crop(roi));
+            });
         }
     }
 

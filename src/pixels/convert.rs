@@ -3,6 +3,8 @@
 //! Chroma is repeated on the way in and averaged on the way out. Chroma planes are as large as
 //! the picture halved and rounded up. Within 1 level of the exact formula.
 
+use crate::simd::yuv::{Decode, Row};
+use crate::simd::{self, Level};
 use crate::view::{View, ViewMut};
 
 /// Luma weights.
@@ -35,17 +37,6 @@ pub enum Range {
 pub struct Colour {
     pub matrix: Matrix,
     pub range: Range,
-}
-
-/// YUV to RGB: luma in 1/2^14, chroma in 1/2^13.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Decode {
-    pub(crate) black: i16,
-    pub(crate) luma: i16,
-    pub(crate) red_v: i16,
-    pub(crate) green_u: i16,
-    pub(crate) green_v: i16,
-    pub(crate) blue_u: i16,
 }
 
 /// RGB to YUV in 1/2^15, rows for Y, U, V.
@@ -107,16 +98,39 @@ impl Decode {
         (a * i32::from(b) + (1 << 14)) >> 15
     }
 
+    /// What chroma adds to red, green and blue, in 1/2^6.
     #[inline(always)]
-    pub(crate) fn rgb(&self, y: u8, u: u8, v: u8) -> [u8; 3] {
-        let y = Self::times((i32::from(y) - i32::from(self.black)) << 7, self.luma) + 32;
+    fn chroma(&self, u: u8, v: u8) -> [i32; 3] {
         let (u, v) = ((i32::from(u) - 128) << 8, (i32::from(v) - 128) << 8);
-        let level = |x: i32| (x >> 6).clamp(0, 255) as u8;
         [
-            level(y + Self::times(v, self.red_v)),
-            level(y - Self::times(u, self.green_u) - Self::times(v, self.green_v)),
-            level(y + Self::times(u, self.blue_u)),
+            Self::times(v, self.red_v),
+            -Self::times(u, self.green_u) - Self::times(v, self.green_v),
+            Self::times(u, self.blue_u),
         ]
+    }
+
+    #[inline(always)]
+    fn rgb(&self, y: u8, chroma: [i32; 3]) -> [u8; 3] {
+        let y = Self::times((i32::from(y) - i32::from(self.black)) << 7, self.luma) + 32;
+        chroma.map(|c| ((y + c) >> 6).clamp(0, 255) as u8)
+    }
+
+    /// The pixels of a row from `start`, an even one, on; `at` gives luma, U and V of a pair.
+    #[inline(always)]
+    fn row(&self, start: usize, out: &mut [u8], at: impl Fn(usize) -> (u8, u8, u8, u8)) {
+        let mut pairs = out[3 * start..].chunks_exact_mut(6);
+        let mut i = start / 2;
+        for pair in &mut pairs {
+            let (left, right, u, v) = at(i);
+            let chroma = self.chroma(u, v);
+            pair[..3].copy_from_slice(&self.rgb(left, chroma));
+            pair[3..].copy_from_slice(&self.rgb(right, chroma));
+            i += 1;
+        }
+        if let [red, green, blue] = pairs.into_remainder() {
+            let (left, _, u, v) = at(i);
+            [*red, *green, *blue] = self.rgb(left, self.chroma(u, v));
+        }
     }
 }
 
@@ -130,6 +144,13 @@ impl Encode {
     pub(crate) fn luma(&self, rgb: &[u8]) -> u8 {
         let rgb = [i32::from(rgb[0]), i32::from(rgb[1]), i32::from(rgb[2])];
         ((Self::dot(&self.y, rgb) + (self.black << 15) + (1 << 14)) >> 15) as u8
+    }
+
+    fn luma_row(&self, rgb: &[u8], out: &mut [u8]) {
+        let done = simd::rgb::luma(Level::current(), rgb, &self.y, self.black as u8, out);
+        for (out, rgb) in out.iter_mut().zip(rgb.chunks_exact(3)).skip(done) {
+            *out = self.luma(rgb);
+        }
     }
 
     /// U and V of a sum of 2^shift pixels.
@@ -153,13 +174,14 @@ pub fn nv12_to_rgb(y: View<'_, 1>, uv: View<'_, 2>, colour: Colour, dst: &mut Vi
     let size = dst.size();
     assert!(y.size() == size, "the luma plane is as large as the picture");
     assert!(uv.size().width == half(size.width) && uv.size().height == half(size.height));
-    let decode = colour.decode();
+    let (decode, level) = (colour.decode(), Level::current());
     for row in 0..size.height {
-        let (luma, chroma) = (y.row(row), uv.row(row / 2));
-        for (x, out) in dst.row_mut(row).chunks_exact_mut(3).enumerate() {
-            let c = x / 2 * 2;
-            out.copy_from_slice(&decode.rgb(luma[x], chroma[c], chroma[c + 1]));
-        }
+        let (luma, chroma, out) = (y.row(row), uv.row(row / 2), dst.row_mut(row));
+        let done = simd::yuv::decode(level, Row::Nv12(luma, chroma), &decode, out);
+        let last = luma.len().saturating_sub(1);
+        decode.row(done, out, |i| {
+            (luma[2 * i], luma[(2 * i + 1).min(last)], chroma[2 * i], chroma[2 * i + 1])
+        });
     }
 }
 
@@ -178,12 +200,12 @@ pub fn i420_to_rgb(
     assert!(y.size() == size, "the luma plane is as large as the picture");
     assert!(u.size() == v.size());
     assert!(u.size().width == half(size.width) && u.size().height == half(size.height));
-    let decode = colour.decode();
+    let (decode, level) = (colour.decode(), Level::current());
     for row in 0..size.height {
-        let (luma, u, v) = (y.row(row), u.row(row / 2), v.row(row / 2));
-        for (x, out) in dst.row_mut(row).chunks_exact_mut(3).enumerate() {
-            out.copy_from_slice(&decode.rgb(luma[x], u[x / 2], v[x / 2]));
-        }
+        let (luma, u, v, out) = (y.row(row), u.row(row / 2), v.row(row / 2), dst.row_mut(row));
+        let done = simd::yuv::decode(level, Row::I420(luma, u, v), &decode, out);
+        let last = luma.len().saturating_sub(1);
+        decode.row(done, out, |i| (luma[2 * i], luma[(2 * i + 1).min(last)], u[i], v[i]));
     }
 }
 
@@ -194,13 +216,14 @@ pub fn i420_to_rgb(
 pub fn yuyv_to_rgb(pairs: View<'_, 4>, colour: Colour, dst: &mut ViewMut<'_, 3>) {
     let size = dst.size();
     assert!(pairs.size().width == half(size.width) && pairs.size().height == size.height);
-    let decode = colour.decode();
+    let (decode, level) = (colour.decode(), Level::current());
     for row in 0..size.height {
-        let src = pairs.row(row);
-        for (x, out) in dst.row_mut(row).chunks_exact_mut(3).enumerate() {
-            let at = x / 2 * 4;
-            out.copy_from_slice(&decode.rgb(src[at + x % 2 * 2], src[at + 1], src[at + 3]));
-        }
+        let (src, out) = (pairs.row(row), dst.row_mut(row));
+        let done = simd::yuv::decode(level, Row::Yuyv(src), &decode, out);
+        decode.row(done, out, |i| {
+            let pair: &[u8; 4] = src[4 * i..].first_chunk().expect("a pair is four bytes");
+            (pair[0], pair[2], pair[1], pair[3])
+        });
     }
 }
 
@@ -223,11 +246,7 @@ fn rgb_to_420(
     let size = src.size();
     assert!(y.size() == size, "the luma plane is as large as the picture");
     let encode = colour.encode();
-    for row in 0..size.height {
-        for (out, rgb) in y.row_mut(row).iter_mut().zip(src.row(row).chunks_exact(3)) {
-            *out = encode.luma(rgb);
-        }
-    }
+    (0..size.height).for_each(|row| encode.luma_row(src.row(row), y.row_mut(row)));
     for row in 0..half(size.height) {
         let (top, bottom) = (src.row(2 * row), src.row((2 * row + 1).min(size.height - 1)));
         for cx in 0..half(size.width) as usize {
@@ -300,11 +319,7 @@ pub fn rgb_to_yuyv(src: View<'_, 3>, colour: Colour, pairs: &mut ViewMut<'_, 4>)
 pub fn luma(src: View<'_, 3>, matrix: Matrix, dst: &mut ViewMut<'_, 1>) {
     assert!(src.size() == dst.size(), "luma keeps the size");
     let encode = Colour { matrix, range: Range::Full }.encode();
-    for row in 0..src.size().height {
-        for (out, rgb) in dst.row_mut(row).iter_mut().zip(src.row(row).chunks_exact(3)) {
-            *out = encode.luma(rgb);
-        }
-    }
+    (0..src.size().height).for_each(|row| encode.luma_row(src.row(row), dst.row_mut(row)));
 }
 
 #[cfg(test)]
@@ -312,7 +327,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::geometry::Size;
+    use crate::geometry::{Roi, Size};
+    use crate::simd::tests::{noise, same_at_every_level};
     use crate::view::{Grey, Image, Rgb};
 
     const ALL: [Colour; 4] = [
@@ -339,7 +355,7 @@ mod tests {
             for y in (0..=255).step_by(3) {
                 for (u, v) in (0..=255).step_by(5).flat_map(|u| [(u, 255 - u), (u, u), (128, u)]) {
                     let want = exact_rgb(colour, y, u, v);
-                    for (got, want) in decode.rgb(y, u, v).iter().zip(want) {
+                    for (got, want) in decode.rgb(y, decode.chroma(u, v)).iter().zip(want) {
                         assert!((f64::from(*got) - want).abs() <= 0.55, "{colour:?} {y} {u} {v}");
                     }
                 }
@@ -354,7 +370,7 @@ mod tests {
             for v in 0..=255_u8 {
                 let luma = encode.luma(&[v; 3]);
                 assert_eq!(encode.chroma([i32::from(v); 3], 0), [128, 128]);
-                assert!(colour.decode().rgb(luma, 128, 128).iter().all(|g| g.abs_diff(v) <= 1));
+                assert!(colour.decode().rgb(luma, [0; 3]).iter().all(|g| g.abs_diff(v) <= 1));
             }
             let ends = if limited { [16, 235] } else { [0, 255] };
             assert_eq!([encode.luma(&[0; 3]), encode.luma(&[255; 3])], ends);
@@ -378,6 +394,43 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_level_gives_the_same_bytes(
+            (w, h) in (1_u32..70, 1_u32..5),
+            colour in prop::sample::select(&ALL[..]),
+            seed in any::<u32>(),
+        ) {
+            let size = Size::new(w, h);
+            let whole = Size::new(w + 3, h + 3);
+            let (y, u) = (noise::<1>(whole, seed), noise::<1>(whole, seed ^ 1));
+            let (v, uv) = (noise::<1>(whole, seed ^ 2), noise::<2>(whole, seed ^ 3));
+            let (pairs, rgb) = (noise::<4>(whole, seed ^ 4), noise::<3>(whole, seed ^ 5));
+            let full = Roi { x: 2, y: 1, width: w, height: h };
+            let quarter = Roi { x: 1, y: 1, width: half(w), height: half(h) };
+            let y = y.view().crop(full);
+            same_at_every_level::<3>(size, |dst| {
+                nv12_to_rgb(y, uv.view().crop(quarter), colour, dst);
+            });
+            same_at_every_level::<3>(size, |dst| {
+                i420_to_rgb(y, u.view().crop(quarter), v.view().crop(quarter), colour, dst);
+            });
+            let paired = Roi { x: 1, y: 1, width: half(w), height: h };
+            same_at_every_level::<3>(size, |dst| {
+                yuyv_to_rgb(pairs.view().crop(paired), colour, dst);
+            });
+            let rgb = rgb.view().crop(full);
+            same_at_every_level::<1>(size, |dst| luma(rgb, colour.matrix, dst));
+            same_at_every_level::<1>(size, |dst| {
+                let mut uv = Image::<2>::filled(half_size(size), [0; 2]);
+                rgb_to_nv12(rgb, colour, dst, &mut uv.view_mut());
+            });
+            same_at_every_level::<2>(half_size(size), |dst| {
+                let mut y = Grey::filled(size, [0]);
+                rgb_to_nv12(rgb, colour, &mut y.view_mut(), dst);
+            });
+            same_at_every_level::<4>(Size::new(half(w), h), |dst| rgb_to_yuyv(rgb, colour, dst));
+        }
+
         #[test]
         fn smooth_colour_survives_every_format(
             (w, h) in (1_u32..9, 1_u32..9),

@@ -1,13 +1,13 @@
 //! Resizes by area where an axis shrinks and bilinearly where it grows.
 
 use crate::geometry::Size;
+use crate::simd::{self, Level, float::Taps};
 use crate::view::{View, ViewMut};
 
 /// Which source pixels make each destination pixel of one axis.
 #[derive(Debug)]
 pub(crate) struct Axis {
-    /// First source pixel, first weight, number of weights.
-    taps: Vec<(u32, u32, u32)>,
+    taps: Vec<Taps>,
     weights: Vec<f32>,
 }
 
@@ -69,12 +69,22 @@ pub fn resize<const C: usize>(src: View<'_, C>, dst: &mut ViewMut<'_, C>) {
     } else if from == to {
         (0..to.height).for_each(|y| dst.row_mut(y).copy_from_slice(src.row(y)));
     } else {
-        scalar(src, &Axis::new(from.width, to.width), &Axis::new(from.height, to.height), dst);
+        let axes = (Axis::new(from.width, to.width), Axis::new(from.height, to.height));
+        let level = Level::current();
+        if level == Level::SCALAR {
+            scalar(src, &axes, dst);
+        } else {
+            by_rows(level, src, &axes, dst);
+        }
     }
 }
 
 /// The definition: down each column first, then across.
-fn scalar<const C: usize>(src: View<'_, C>, across: &Axis, down: &Axis, dst: &mut ViewMut<'_, C>) {
+fn scalar<const C: usize>(
+    src: View<'_, C>,
+    (across, down): &(Axis, Axis),
+    dst: &mut ViewMut<'_, C>,
+) {
     let Size { width, height } = dst.size();
     for y in 0..height {
         let (top, rows) = down.at(y as usize);
@@ -96,11 +106,38 @@ fn scalar<const C: usize>(src: View<'_, C>, across: &Axis, down: &Axis, dst: &mu
     }
 }
 
+/// The same sums, a row at a time.
+fn by_rows<const C: usize>(
+    level: Level,
+    src: View<'_, C>,
+    (across, down): &(Axis, Axis),
+    dst: &mut ViewMut<'_, C>,
+) {
+    let (from, to) = (src.size(), dst.size());
+    let width = from.width as usize * C;
+    // Pixels are read and written in fours.
+    let mut columns = vec![0.0; width + 4];
+    let mut pixels = vec![0.0; to.width as usize * C + 4];
+    for y in 0..to.height {
+        let (top, weights) = down.at(y as usize);
+        let rows = &src.data()[top * src.stride()..];
+        simd::float::columns(level, rows, src.stride(), weights, &mut columns[..width]);
+        let out = dst.row_mut(y);
+        if from.width == to.width {
+            simd::float::to_bytes(level, &columns, out);
+        } else {
+            simd::float::across::<C>(level, &columns, &across.taps, &across.weights, &mut pixels);
+            simd::float::to_bytes(level, &pixels, out);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::simd::tests::{noise, same_at_every_level};
     use crate::view::{Grey, Image, Rgb};
 
     fn resized(width: u32, height: u32, data: &[u8], to: Size) -> Vec<u8> {
@@ -136,6 +173,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_level_gives_the_same_bytes(
+            (w, h) in (1_u32..70, 1_u32..9),
+            (tw, th) in (1_u32..70, 1_u32..9),
+            seed in any::<u32>(),
+        ) {
+            let (framed, to) = (Size::new(w + 3, h + 2), Size::new(tw, th));
+            let roi = crate::geometry::Roi { x: 2, y: 1, width: w, height: h };
+            let (rgb, grey, two) = (noise::<3>(framed, seed), noise::<1>(framed, seed), noise::<2>(framed, seed));
+            same_at_every_level::<3>(to, |dst| resize(rgb.view().crop(roi), dst));
+            same_at_every_level::<1>(to, |dst| resize(grey.view().crop(roi), dst));
+            same_at_every_level::<2>(to, |dst| resize(two.view().crop(roi), dst));
+        }
+
         #[test]
         fn one_colour_stays(
             (w, h) in (1_u32..40, 1_u32..40),

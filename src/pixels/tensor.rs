@@ -1,6 +1,7 @@
 //! Between RGB bytes and floats: scaled per channel, planar or interleaved; and the polyphase split.
 
 use crate::geometry::Size;
+use crate::simd::{self, Level};
 use crate::view::{View, ViewMut};
 
 /// Order of the values.
@@ -49,21 +50,29 @@ pub fn pack(src: View<'_, 3>, canvas: Size, packing: &Packing, out: &mut [f32]) 
     let Packing { mean, scale, .. } = *packing;
     let from = order(packing.bgr);
     let empty: [f32; 3] = std::array::from_fn(|c| -mean[c] * scale[c]);
+    let level = Level::current();
     match packing.layout {
         Layout::Planar => {
-            for c in 0..3 {
-                let plane = &mut out[c * area..(c + 1) * area];
-                for (y, row) in plane.chunks_exact_mut(width.max(1)).enumerate() {
-                    if y >= size.height as usize {
-                        row.fill(empty[c]);
-                        continue;
-                    }
-                    let (filled, rest) = row.split_at_mut(used);
-                    for (o, p) in filled.iter_mut().zip(src.row(y as u32).chunks_exact(3)) {
+            let (first, rest) = out.split_at_mut(area);
+            let (second, third) = rest.split_at_mut(area);
+            let mut planes = [first, second, third];
+            for y in 0..size.height {
+                let (row, start) = (src.row(y), y as usize * width);
+                let mut parts = planes.each_mut().map(|p| &mut p[start..start + width]);
+                let done = {
+                    let parts = parts.each_mut().map(|p| &mut p[..used]);
+                    simd::rgb::to_planes(level, row, (&mean, &scale), packing.bgr, parts)
+                };
+                for (c, part) in parts.iter_mut().enumerate() {
+                    let (filled, rest) = part.split_at_mut(used);
+                    for (o, p) in filled.iter_mut().zip(row.chunks_exact(3)).skip(done) {
                         *o = (f32::from(p[from[c]]) - mean[c]) * scale[c];
                     }
                     rest.fill(empty[c]);
                 }
+            }
+            for (plane, empty) in planes.into_iter().zip(empty) {
+                plane[size.height as usize * width..].fill(empty);
             }
         }
         Layout::Interleaved => {
@@ -71,8 +80,11 @@ pub fn pack(src: View<'_, 3>, canvas: Size, packing: &Packing, out: &mut [f32]) 
                 let used = if y < size.height as usize { used } else { 0 };
                 let (filled, rest) = row.split_at_mut(3 * used);
                 if used > 0 {
-                    let pixels = src.row(y as u32).chunks_exact(3);
-                    for (o, p) in filled.chunks_exact_mut(3).zip(pixels) {
+                    let src = src.row(y as u32);
+                    let factors = (&mean, &scale);
+                    let done = simd::rgb::to_pixels(level, src, factors, packing.bgr, filled);
+                    let pixels = src.chunks_exact(3);
+                    for (o, p) in filled.chunks_exact_mut(3).zip(pixels).skip(done) {
                         for c in 0..3 {
                             o[c] = (f32::from(p[from[c]]) - mean[c]) * scale[c];
                         }
@@ -94,16 +106,23 @@ pub fn unpack(values: &[f32], unpacking: &Unpacking, dst: &mut ViewMut<'_, 3>) {
     assert!(values.len() == 3 * area, "three values a pixel");
     let Unpacking { scale, offset, .. } = *unpacking;
     let to = order(unpacking.bgr);
-    let level = |v: f32, c: usize| (v * scale[c] + offset[c] + 0.5) as u8;
+    let level = Level::current();
     for y in 0..height {
-        let start = y as usize * width;
-        for (x, out) in dst.row_mut(y).chunks_exact_mut(3).enumerate() {
+        let (start, row) = (y as usize * width, dst.row_mut(y));
+        let done = match unpacking.layout {
+            Layout::Planar => {
+                let planes = [0, 1, 2].map(|c| &values[c * area + start..c * area + start + width]);
+                simd::rgb::from_planes(level, planes, (&scale, &offset), unpacking.bgr, row)
+            }
+            Layout::Interleaved => 0,
+        };
+        for (x, out) in row.chunks_exact_mut(3).enumerate().skip(done) {
             for c in 0..3 {
                 let at = match unpacking.layout {
                     Layout::Planar => c * area + start + x,
                     Layout::Interleaved => 3 * (start + x) + c,
                 };
-                out[to[c]] = level(values[at], c);
+                out[to[c]] = (values[at] * scale[c] + offset[c] + 0.5) as u8;
             }
         }
     }
@@ -162,6 +181,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::geometry::Roi;
+    use crate::simd::tests::{noise, same_at_every_level};
     use crate::view::Rgb;
 
     const PLAIN: Packing =
@@ -246,6 +267,35 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_level_gives_the_same_values(
+            (w, h) in (1_u32..70, 1_u32..4),
+            (more, seed) in (0_u32..3, any::<u32>()),
+            bgr in any::<bool>(),
+            planar in any::<bool>(),
+        ) {
+            let layout = if planar { Layout::Planar } else { Layout::Interleaved };
+            let (framed, roi) = (Size::new(w + 3, h + 2), Roi { x: 2, y: 1, width: w, height: h });
+            let (src, canvas) = (noise::<3>(framed, seed), Size::new(w + more, h + more));
+            let packing =
+                Packing { mean: [123.7, 116.3, 103.5], scale: [0.017, 0.018, 0.019], bgr, layout };
+            let outcome = |level: Level| {
+                let mut out = vec![f32::NAN; 3 * canvas.pixels() as usize];
+                level.run(|| pack(src.view().crop(roi), canvas, &packing, &mut out));
+                out
+            };
+            let want = outcome(Level::SCALAR);
+            prop_assert_eq!(&outcome(Level::BASELINE), &want);
+            prop_assert_eq!(&outcome(Level::best()), &want);
+
+            let mut values = want;
+            let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30];
+            values.iter_mut().step_by(11).zip(odd).for_each(|(v, o)| *v = o);
+            let unpacking =
+                Unpacking { scale: [60.0; 3], offset: [120.0, 110.0, 100.0], bgr, layout };
+            same_at_every_level::<3>(canvas, |dst| unpack(&values, &unpacking, dst));
+        }
+
         #[test]
         fn unpack_undoes_pack(
             (w, h) in (1_u32..20, 1_u32..9),

@@ -107,6 +107,11 @@ impl<'a, const C: usize> View<'a, C> {
         self.stride
     }
 
+    /// From the first pixel to the last, with what stands between the rows.
+    pub(crate) const fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// Row y, width * C bytes.
     ///
     /// # Panics
