@@ -1,1 +1,186 @@
-//! Makes a face unrecognisable.
+//! Makes a face unrecognisable, as strongly as its size asks for.
+
+use mien_base::recipe::Anonymise;
+use mien_engine::backend::{Backend, Cover, Feather, Shape};
+use mien_engine::tensor::Tensor;
+use mien_pixels::geometry::{Affine2, Point, Rect, Roi, Size};
+use mien_pixels::view::{Grey, Rgb};
+
+use crate::mask::{Place, Region};
+use crate::subject::Face;
+use crate::synthetic;
+use crate::{Error, Result};
+
+/// Most cells across a face (ALGORITHMS.md §6).
+pub const MOSAIC_MOST: u32 = 6;
+/// Least deviation of a blur as a share of the face's width.
+pub const BLUR_LEAST: f32 = 0.15;
+/// The deviation that is taken where nobody asks for another.
+pub const BLUR: f32 = 0.25;
+/// Deviation of a mosaic's noise in levels.
+const NOISE: f32 = 14.0;
+/// How much a face's box grows where it is covered because something failed.
+const FAILED: f32 = 1.3;
+const GREY: [u8; 3] = [127; 3];
+
+/// A picture that is laid over faces.
+pub struct Overlay<B: Backend> {
+    picture: B::Picture,
+    alpha: Option<B::Tensor>,
+    size: Size,
+}
+
+impl<B: Backend> std::fmt::Debug for Overlay<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Overlay({}x{})", self.size.width, self.size.height)
+    }
+}
+
+impl<B: Backend> Overlay<B> {
+    /// Takes a decoded picture and its alpha.
+    ///
+    /// # Errors
+    /// `Face` when it is empty or its alpha has another size; `Engine`.
+    pub fn new(backend: &B, picture: Rgb, alpha: Option<Grey>) -> Result<Self> {
+        let size = picture.size();
+        if size.pixels() == 0 || alpha.as_ref().is_some_and(|a| a.size() != size) {
+            let detail = "the picture that is laid over it has no pixels or no such alpha";
+            return Err(Error::Face { detail: detail.to_owned() });
+        }
+        let alpha = alpha
+            .map(|a| {
+                let shape = vec![1, 1, size.height as usize, size.width as usize];
+                let data = a.bytes_all().iter().map(|v| f32::from(*v) / 255.0).collect();
+                backend.upload(Tensor { shape, data })
+            })
+            .transpose()
+            .map_err(Error::engine("overlay"))?;
+        let picture = backend.adopt(picture).map_err(Error::engine("overlay"))?;
+        Ok(Self { picture, alpha, size })
+    }
+
+    /// Takes overlay pixels to picture pixels: as large as it must be to hide the whole face.
+    fn to_picture(&self, place: &Place, scale: f32) -> Affine2 {
+        let (w, h) = (f64::from(self.size.width), f64::from(self.size.height));
+        let (half_w, half_h) = (f64::from(place.half.0), f64::from(place.half.1));
+        let factor = f64::from(scale) * (2.0 * half_w / w).max(2.0 * half_h / h);
+        Affine2::translate(0.5 - w / 2.0, 0.5 - h / 2.0)
+            .then(&Affine2::scale(factor, factor))
+            .then(&Affine2::rotate(f64::from(place.roll)))
+            .then(&Affine2::translate(f64::from(place.centre.x), f64::from(place.centre.y)))
+    }
+
+    fn corners(&self, map: &Affine2) -> [Point; 4] {
+        let (w, h) = (self.size.width as f32 - 0.5, self.size.height as f32 - 0.5);
+        [(-0.5, -0.5), (w, -0.5), (w, h), (-0.5, h)].map(|(x, y)| map.apply(Point::new(x, y)))
+    }
+
+    fn lay(&self, backend: &B, onto: &mut B::Picture, place: &Place, scale: f32) -> Result<()> {
+        let size = backend.size(onto);
+        let map = self.to_picture(place, scale);
+        let corners = self.corners(&map);
+        let Some(roi) = Rect::around(&corners).and_then(|r| r.pixels(size)) else {
+            return Ok(());
+        };
+        let engine = Error::engine;
+        let back = map.inverse().ok_or_else(|| Error::Face { detail: "it is flat".to_owned() })?;
+        let sample = Affine2::translate(f64::from(roi.x), f64::from(roi.y)).then(&back);
+        let layer = backend.crop(&self.picture, &sample, roi.size()).map_err(engine("overlay"))?;
+        let mut shapes =
+            vec![Shape::Polygon { points: corners.to_vec(), feather: Feather { width: 1.0 } }];
+        if let Some(tensor) = &self.alpha {
+            shapes.push(Shape::Map { tensor, to_picture: map });
+        }
+        let alpha = backend.mask(&shapes, roi).map_err(engine("overlay"))?;
+        backend.paste(onto, &layer, roi, &alpha).map_err(engine("overlay"))
+    }
+}
+
+/// Makes one face unrecognisable, in place. `seed` chooses the noise of a mosaic.
+///
+/// # Errors
+/// `Face` when the face has no place, or the way asked for needs an overlay or landmarks that are
+/// not there: the caller covers the box (`cover_box`). `Engine` when the backend fails.
+pub fn apply<B: Backend>(
+    backend: &B,
+    picture: &mut B::Picture,
+    face: &Face,
+    how: &Anonymise,
+    region: &Region<'_, B>,
+    overlay: Option<&Overlay<B>>,
+    seed: u64,
+) -> Result<()> {
+    let size = backend.size(picture);
+    let place = Place::of(face, size)?;
+    let width = place.width();
+    let (scale, soft) = region.cover_reach(&place);
+    let (cover, feather) = match how {
+        Anonymise::Solid { colour } => (Cover::Solid { colour: *colour }, (soft * 0.3).max(1.0)),
+        Anonymise::Mosaic { cells } => {
+            let cell = (width / (*cells).clamp(1, MOSAIC_MOST) as f32).ceil().max(1.0) as u32;
+            (Cover::Mosaic { cell, noise: NOISE, seed }, (soft * 0.3).max(1.0))
+        }
+        Anonymise::Blur { sigma } => (Cover::Blur { sigma: blur(*sigma) * width }, soft),
+        Anonymise::Image => (Cover::Blur { sigma: BLUR * width }, soft),
+        Anonymise::Synthetic { seed } => {
+            return synthetic::apply(backend, picture, face, *seed, region);
+        }
+    };
+    if matches!(how, Anonymise::Image) && overlay.is_none() {
+        return Err(Error::Face { detail: "no picture travels with the job".to_owned() });
+    }
+    let Some(roi) = reach(region, &place, scale, feather, size) else { return Ok(()) };
+    let alpha = region.cover(backend, &place, feather, roi)?;
+    backend.cover(picture, roi, &alpha, &cover).map_err(Error::engine("anonymise"))?;
+    match (how, overlay) {
+        (Anonymise::Image, Some(overlay)) => overlay.lay(backend, picture, &place, scale),
+        _ => Ok(()),
+    }
+}
+
+fn blur(sigma: f32) -> f32 {
+    if sigma.is_finite() { sigma.clamp(BLUR_LEAST, 2.0) } else { BLUR }
+}
+
+/// Pixels that a cover may touch: those of the place, and of the hull of the mesh.
+fn reach<B: Backend>(
+    region: &Region<'_, B>,
+    place: &Place,
+    scale: f32,
+    feather: f32,
+    picture: Size,
+) -> Option<Roi> {
+    let mut points = place.corners(scale, feather).to_vec();
+    if let Some(mesh) = region.mesh {
+        let rect = mesh.rect().scaled(scale);
+        let grown =
+            Rect::new(rect.x0 - feather, rect.y0 - feather, rect.x1 + feather, rect.y1 + feather);
+        points.push(Point::new(grown.x0, grown.y0));
+        points.push(Point::new(grown.x1, grown.y1));
+    }
+    Rect::around(&points)?.pixels(picture)
+}
+
+/// Covers a face's box, grown, in grey: what is done when anything else failed. A box that can't
+/// be is read as the whole picture.
+///
+/// # Errors
+/// `Engine`: then the picture must be withheld.
+pub fn cover_box<B: Backend>(backend: &B, picture: &mut B::Picture, rect: &Rect) -> Result<()> {
+    let size = backend.size(picture);
+    let whole = Roi::whole(size);
+    let finite = [rect.x0, rect.y0, rect.x1, rect.y1].into_iter().all(f32::is_finite);
+    let roi = if finite && rect.x1 >= rect.x0 && rect.y1 >= rect.y0 {
+        match rect.scaled(FAILED).pixels(size) {
+            Some(roi) => roi,
+            None => return Ok(()),
+        }
+    } else {
+        whole
+    };
+    let alpha =
+        backend.adopt_alpha(Grey::filled(roi.size(), [255])).map_err(Error::engine("cover"))?;
+    backend
+        .cover(picture, roi, &alpha, &Cover::Solid { colour: GREY })
+        .map_err(Error::engine("cover"))
+}
