@@ -26,9 +26,10 @@ pub mod swap;
 pub mod synthetic;
 pub mod anonymise;
 pub mod mark;
+pub mod judge;
 pub mod models;
 pub mod enrol;
+pub mod decision;
 pub mod pipeline;
-pub mod judge;
 
 pub use errors::{Error, Result};
