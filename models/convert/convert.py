@@ -2,10 +2,12 @@
 
 Needs Python 3.8 and nothing else. Runs no code of what it reads."""
 
+import struct
 import sys
 from pathlib import Path
 
 import dlib
+import frame
 import halve
 import layers
 import tflite
@@ -17,6 +19,7 @@ STEPS = {
     "tflite-batch": lambda path: halve.halve(tflite.convert(path, open_batch=True)),
     "dlib": dlib.convert,
     "nsfwjs": layers.convert,
+    "frame": frame.convert,
 }
 
 
@@ -27,7 +30,7 @@ def main(arguments):
     step, out, *members = arguments
     try:
         Path(out).write_bytes(STEPS[step](*members))
-    except (ValueError, KeyError, IndexError, OverflowError, OSError) as error:
+    except (ValueError, LookupError, OverflowError, struct.error, OSError) as error:
         raise SystemExit(f"{type(error).__name__}: {error}") from None
 
 

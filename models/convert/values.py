@@ -1,4 +1,4 @@
-"""Values of a tensor as bytes, little-endian: permute axes, change width, compute as float32 does."""
+"""Values of a tensor as little-endian bytes: permute axes, change width, reckon as float32 does."""
 
 import math
 import struct

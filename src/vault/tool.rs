@@ -18,11 +18,16 @@ const POLL: Duration = Duration::from_millis(100);
 const LAST_WORDS: u64 = 16 << 10;
 
 /// The converters, written out when they are needed: the installed program stands alone.
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 16] = [
     ("convert.py", include_str!("../../models/convert/convert.py")),
     ("dlib.py", include_str!("../../models/convert/dlib.py")),
     ("flat.py", include_str!("../../models/convert/flat.py")),
+    ("frame.py", include_str!("../../models/convert/frame.py")),
+    ("h264.py", include_str!("../../models/convert/h264.py")),
+    ("h264_tables.py", include_str!("../../models/convert/h264_tables.py")),
     ("halve.py", include_str!("../../models/convert/halve.py")),
+    ("intra.py", include_str!("../../models/convert/intra.py")),
+    ("inverse.py", include_str!("../../models/convert/inverse.py")),
     ("layers.py", include_str!("../../models/convert/layers.py")),
     ("onnx.py", include_str!("../../models/convert/onnx.py")),
     ("quantised.py", include_str!("../../models/convert/quantised.py")),
