@@ -141,6 +141,13 @@ impl Roi {
     pub const fn size(&self) -> Size {
         Size::new(self.width, self.height)
     }
+
+    /// True when no part of it is outside a picture.
+    #[must_use]
+    pub const fn lies_in(&self, size: Size) -> bool {
+        self.x as u64 + self.width as u64 <= size.width as u64
+            && self.y as u64 + self.height as u64 <= size.height as u64
+    }
 }
 
 /// x' = a x + b y + c, y' = d x + e y + f.
@@ -247,5 +254,120 @@ impl Affine2 {
         let c = mt.0 - a * mf.0 + b * mf.1;
         let f = mt.1 - b * mf.0 - a * mf.1;
         Some(Self { a, b: -b, c, d: b, e: a, f })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Eyes, nose and mouth corners of an upright face.
+    const FACE: [Point; 5] = [
+        Point::new(46.3, 51.7),
+        Point::new(81.5, 51.5),
+        Point::new(64.0, 71.7),
+        Point::new(49.5, 92.4),
+        Point::new(78.7, 92.2),
+    ];
+
+    fn close(p: Point, q: Point) -> bool {
+        p.distance(q) < 1e-3 * (1.0 + q.x.abs() + q.y.abs())
+    }
+
+    #[test]
+    fn rotation_turns_x_towards_y() {
+        let quarter = Affine2::rotate(std::f64::consts::FRAC_PI_2);
+        assert!(close(quarter.apply(Point::new(2.0, 0.0)), Point::new(0.0, 2.0)));
+    }
+
+    #[test]
+    fn then_applies_the_receiver_first() {
+        let map = Affine2::translate(1.0, 2.0).then(&Affine2::scale(3.0, 5.0));
+        assert_eq!(map.apply(Point::new(1.0, 1.0)), Point::new(6.0, 15.0));
+    }
+
+    #[test]
+    fn singular_and_endless_maps_have_no_inverse() {
+        assert_eq!(Affine2::scale(0.0, 1.0).inverse(), None);
+        let flat = Affine2 { a: 1.0, b: 2.0, d: 2.0, e: 4.0, ..Affine2::IDENTITY };
+        assert_eq!(flat.inverse(), None);
+        assert_eq!(Affine2 { a: f64::NAN, ..Affine2::IDENTITY }.inverse(), None);
+        assert_eq!(Affine2::scale(f64::INFINITY, 1.0).inverse(), None);
+    }
+
+    #[test]
+    fn similarity_refuses_points_that_say_nothing() {
+        let same = [Point::new(3.0, 4.0); 5];
+        assert_eq!(Affine2::similarity(&same, &FACE), None);
+        assert_eq!(Affine2::similarity(&FACE[..1], &FACE[..1]), None);
+        assert_eq!(Affine2::similarity(&FACE, &FACE[..4]), None);
+        let mut holed = FACE;
+        holed[2].x = f32::NAN;
+        assert_eq!(Affine2::similarity(&holed, &FACE), None);
+        assert_eq!(Affine2::similarity(&FACE, &holed), None);
+    }
+
+    #[test]
+    fn mirrored_labels_shrink_the_similarity() {
+        // Left and right named the wrong way round: no turn fits, and the scale tells.
+        let mirrored = [FACE[1], FACE[0], FACE[2], FACE[4], FACE[3]];
+        let map = Affine2::similarity(&mirrored, &FACE).unwrap();
+        assert!(map.mean_scale() < 0.4, "{}", map.mean_scale());
+    }
+
+    #[test]
+    fn overlap_of_rectangles() {
+        let a = Rect::new(0.0, 0.0, 4.0, 4.0);
+        assert_eq!(a.iou(&a), 1.0);
+        assert_eq!(a.iou(&Rect::new(2.0, 0.0, 6.0, 4.0)), 8.0 / 24.0);
+        assert_eq!(a.iou(&Rect::new(4.0, 4.0, 5.0, 5.0)), 0.0);
+        assert_eq!(Rect::default().iou(&Rect::default()), 0.0);
+    }
+
+    #[test]
+    fn pixels_of_a_rectangle_stay_in_the_picture() {
+        let size = Size::new(10, 8);
+        let roi = Rect::new(-3.0, 1.2, 2.5, 90.0).pixels(size).unwrap();
+        assert_eq!(roi, Roi { x: 0, y: 1, width: 4, height: 7 });
+        assert_eq!(Rect::new(12.0, 0.0, 15.0, 3.0).pixels(size), None);
+        assert_eq!(Rect::new(-9.0, 0.0, -5.0, 3.0).pixels(size), None);
+        assert_eq!(Rect::new(f32::NAN, f32::NAN, f32::NAN, f32::NAN).pixels(size), None);
+        let all = Rect::new(f32::NEG_INFINITY, -1e30, f32::INFINITY, 1e30).pixels(size);
+        assert_eq!(all, Some(Roi::whole(size)));
+    }
+
+    proptest! {
+        #[test]
+        fn inverse_leads_back(
+            angle in -7.0_f64..7.0,
+            scale in 0.01_f64..100.0,
+            stretch in 0.5_f64..2.0,
+            (dx, dy) in (-2e3_f64..2e3, -2e3_f64..2e3),
+            (x, y) in (-2e3_f32..2e3, -2e3_f32..2e3),
+        ) {
+            let map = Affine2::rotate(angle)
+                .then(&Affine2::scale(scale, scale * stretch))
+                .then(&Affine2::translate(dx, dy));
+            let round = map.then(&map.inverse().unwrap());
+            prop_assert!(close(round.apply(Point::new(x, y)), Point::new(x, y)));
+        }
+
+        #[test]
+        fn similarity_finds_the_map_that_was_applied(
+            angle in -3.1_f64..3.1,
+            scale in 0.05_f64..20.0,
+            (dx, dy) in (-2e3_f64..2e3, -2e3_f64..2e3),
+        ) {
+            let map = Affine2::rotate(angle)
+                .then(&Affine2::scale(scale, scale))
+                .then(&Affine2::translate(dx, dy));
+            let found = Affine2::similarity(&FACE, &FACE.map(|p| map.apply(p))).unwrap();
+            prop_assert!((found.mean_scale() - scale).abs() < 1e-3 * scale);
+            for p in FACE {
+                prop_assert!(close(found.apply(p), map.apply(p)));
+            }
+        }
     }
 }

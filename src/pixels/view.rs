@@ -87,7 +87,11 @@ impl<const C: usize> std::fmt::Debug for View<'_, C> {
 
 fn fits(len: usize, size: Size, stride: usize, channels: usize) -> bool {
     let row = size.width as usize * channels;
-    size.height == 0 || (stride >= row && len >= (size.height as usize - 1) * stride + row)
+    let last = (size.height as usize).checked_sub(1);
+    last.is_none_or(|y| {
+        let end = y.checked_mul(stride).and_then(|start| start.checked_add(row));
+        stride >= row && end.is_some_and(|end| len >= end)
+    })
 }
 
 impl<'a, const C: usize> View<'a, C> {
@@ -150,7 +154,7 @@ impl<'a, const C: usize> View<'a, C> {
     /// When the region reaches outside.
     #[must_use]
     pub fn crop(&self, roi: Roi) -> Self {
-        assert!(roi.x + roi.width <= self.size.width && roi.y + roi.height <= self.size.height);
+        assert!(roi.lies_in(self.size), "The region {roi:?} reaches outside {:?}", self.size);
         let start = roi.y as usize * self.stride + roi.x as usize * C;
         let data = if roi.height == 0 { &[] } else { &self.data[start..] };
         Self { data, size: roi.size(), stride: self.stride }
@@ -216,9 +220,60 @@ impl<'a, const C: usize> ViewMut<'a, C> {
     /// When the region reaches outside.
     #[must_use]
     pub fn crop(self, roi: Roi) -> Self {
-        assert!(roi.x + roi.width <= self.size.width && roi.y + roi.height <= self.size.height);
+        assert!(roi.lies_in(self.size), "The region {roi:?} reaches outside {:?}", self.size);
         let start = roi.y as usize * self.stride + roi.x as usize * C;
         let data = if roi.height == 0 { &mut [][..] } else { &mut self.data[start..] };
         Self { data, size: roi.size(), stride: self.stride }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_refuse_what_is_too_short() {
+        let data = [0_u8; 20];
+        let view = |w, h, stride| View::<3>::new(&data, Size::new(w, h), stride);
+        assert!(view(2, 3, 7).is_some());
+        assert!(view(2, 3, 8).is_none(), "the last row ends at 22");
+        assert!(view(3, 2, 8).is_none(), "rows overlap");
+        assert!(view(u32::MAX, 1, usize::MAX).is_none());
+        assert!(view(1, 2, usize::MAX).is_none());
+        assert!(view(1, u32::MAX, usize::MAX).is_none());
+        assert!(view(5, 0, 0).is_some());
+    }
+
+    #[test]
+    fn images_refuse_a_wrong_length() {
+        assert!(Image::<3>::from_vec(Size::new(2, 2), vec![0; 11]).is_none());
+        assert!(Image::<3>::from_vec(Size::new(0, 2), Vec::new()).is_some());
+    }
+
+    #[test]
+    fn crops_of_crops_read_the_same_pixels() {
+        let data: Vec<u8> = (0..6 * 5 * 2).collect();
+        let image = Image::<2>::from_vec(Size::new(6, 5), data).unwrap();
+        let outer = image.view().crop(Roi { x: 1, y: 1, width: 4, height: 3 });
+        let inner = outer.crop(Roi { x: 2, y: 1, width: 2, height: 2 });
+        assert_eq!(inner.pixel(1, 1), image.view().pixel(4, 3));
+        assert_eq!(inner.to_image().bytes_all(), [30, 31, 32, 33, 42, 43, 44, 45]);
+        assert_eq!(inner.rows().count(), 2);
+    }
+
+    #[test]
+    fn writing_a_crop_leaves_the_rest() {
+        let mut image = Image::<1>::filled(Size::new(4, 3), [1]);
+        let mut part = image.view_mut();
+        let mut part = part.reborrow().crop(Roi { x: 1, y: 1, width: 2, height: 2 });
+        (0..2).for_each(|y| part.row_mut(y).fill(9));
+        assert_eq!(image.bytes_all(), [1, 1, 1, 1, 1, 9, 9, 1, 1, 9, 9, 1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "reaches outside")]
+    fn crops_do_not_reach_outside() {
+        let image = Image::<1>::filled(Size::new(4, 3), [1]);
+        let _ = image.view().crop(Roi { x: u32::MAX, y: 0, width: 2, height: 1 });
     }
 }
