@@ -379,3 +379,159 @@ fn pour(from: &OwnedFd, to: BorrowedFd<'_>, bytes: u64) -> std::result::Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = hidden_beside(&std::env::temp_dir().join("x")).with_extension(name);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    static GO: AtomicBool = AtomicBool::new(false);
+
+    fn content(fd: &OwnedFd) -> Vec<u8> {
+        let mut all = vec![0; 1 << 20];
+        let n = rustix::io::pread(fd, &mut all, 0).unwrap();
+        all.truncate(n);
+        all
+    }
+
+    #[test]
+    fn files_links_and_any_name_are_opened() {
+        let scratch = Scratch::new("open");
+        let file = scratch.0.join("ein Bild – 写真.jpg");
+        fs::write(&file, b"picture").unwrap();
+        std::os::unix::fs::symlink(&file, scratch.0.join("link")).unwrap();
+        for name in ["ein Bild – 写真.jpg", "link"] {
+            let input = Input::Path(scratch.0.join(name));
+            assert_eq!(content(&input.open(&GO).unwrap()), b"picture");
+        }
+    }
+
+    #[test]
+    fn what_is_no_picture_is_refused_by_name() {
+        let scratch = Scratch::new("refuse");
+        let open = |path: &Path| Input::Path(path.to_owned()).open(&GO).unwrap_err();
+        assert!(open(&scratch.0).to_string().contains("a folder"));
+        assert!(open(Path::new("/dev/zero")).to_string().contains("a device"));
+        let missing = open(&scratch.0.join("none"));
+        assert_eq!(missing.kind(), mien_base::error::ErrorKind::Io);
+        let large = scratch.0.join("large");
+        fs::File::create(&large).unwrap().set_len(limits::PICTURE_FILE + 1).unwrap();
+        assert!(matches!(open(&large), Error::TooLarge { .. }));
+    }
+
+    #[test]
+    fn a_named_pipe_is_read_to_its_end_and_stops_when_told() {
+        let scratch = Scratch::new("pipe");
+        let pipe = scratch.0.join("pipe");
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
+        let stopped = Input::Path(pipe.clone()).open(&AtomicBool::new(true));
+        assert!(matches!(stopped, Err(Error::Cancelled)));
+        let long: Vec<u8> = (0..300_000u32).map(|i| i as u8).collect();
+        let written = long.clone();
+        let to = pipe.clone();
+        let writer =
+            std::thread::Builder::new().spawn(move || fs::write(to, written).unwrap()).unwrap();
+        let fd = Input::Path(pipe).open(&GO).unwrap();
+        writer.join().unwrap();
+        assert_eq!(content(&fd), long);
+        assert!(rustix::io::pwrite(&fd, b"x", 0).is_err(), "a copy is sealed");
+    }
+
+    #[test]
+    fn an_output_is_whole_or_absent() {
+        let scratch = Scratch::new("output");
+        let target = scratch.0.join("out.png");
+        let output = Output::Path(target.clone());
+        for old in [None, Some(b"old")] {
+            if let Some(old) = old {
+                fs::write(&target, old).unwrap();
+            }
+            let names = scratch.names();
+            let pending = output.begin().unwrap();
+            rustix::io::pwrite(&pending, b"half", 0).unwrap();
+            assert_eq!(scratch.names(), names);
+            drop(pending);
+            assert_eq!(scratch.names(), names);
+
+            let pending = output.begin().unwrap();
+            rustix::io::pwrite(&pending, b"whole", 0).unwrap();
+            pending.commit(5).unwrap();
+            assert_eq!(fs::read(&target).unwrap(), b"whole");
+            assert_eq!(scratch.names(), ["out.png"]);
+        }
+    }
+
+    #[test]
+    fn an_output_that_is_shorter_than_said_is_not_kept() {
+        let scratch = Scratch::new("short");
+        let pending = Output::Path(scratch.0.join("out")).begin().unwrap();
+        rustix::io::pwrite(&pending, b"half", 0).unwrap();
+        assert!(matches!(pending.commit(5), Err(Error::Short { said: 5, found: 4, .. })));
+        let pending = Output::Path(scratch.0.join("out")).begin().unwrap();
+        assert!(pending.commit(0).is_err());
+        assert!(scratch.names().is_empty());
+    }
+
+    #[test]
+    fn a_hidden_file_goes_away_with_its_output_and_becomes_it_when_committed() {
+        let scratch = Scratch::new("hidden");
+        let target = scratch.0.join("out");
+        let begin = || {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+            let path = hidden_beside(&target);
+            let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).unwrap();
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let folder = rustix::fs::open(&scratch.0, flags, Mode::empty()).unwrap();
+            let hidden = Hidden { path, kept: false };
+            let place = Place::Hidden { folder, target: target.clone(), hidden };
+            Pending { fd, name: "out".to_owned(), place }
+        };
+        let pending = begin();
+        assert_eq!(scratch.names().len(), 1);
+        drop(pending);
+        assert!(scratch.names().is_empty());
+        let pending = begin();
+        rustix::io::pwrite(&pending, b"whole", 0).unwrap();
+        pending.commit(5).unwrap();
+        assert_eq!(scratch.names(), ["out"]);
+    }
+
+    #[test]
+    fn a_folder_and_a_missing_folder_are_refused_as_outputs() {
+        let scratch = Scratch::new("folder");
+        assert!(Output::Path(scratch.0.clone()).begin().is_err());
+        assert!(Output::Path(scratch.0.join("none/out")).begin().is_err());
+    }
+
+    #[test]
+    fn an_output_in_memory_gives_its_bytes_back() {
+        let pending = Pending::in_memory("portrait").unwrap();
+        rustix::io::pwrite(&pending, b"png", 0).unwrap();
+        assert_eq!(pending.into_bytes(3).unwrap(), b"png");
+    }
+}

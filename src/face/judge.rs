@@ -25,6 +25,12 @@ const SHAPE: [(f32, f32); 5] =
 pub struct Descriptor(Vec<f32>);
 
 impl Descriptor {
+    /// 128 finite values.
+    #[must_use]
+    pub fn values(&self) -> &[f32] {
+        &self.0
+    }
+
     /// Euclidean distance.
     #[must_use]
     pub fn distance(&self, other: &Self) -> f32 {

@@ -1,27 +1,51 @@
 //! The compute thread: one request after the other, none of which can take the thread down.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use mien_base::clock::{Clock as _, SystemClock};
 use mien_base::error::ErrorKind;
 use mien_base::report::Failure;
-use mien_base::wire::{Event, Request};
+use mien_base::wire::{Event, Request, Stage};
+use mien_engine::backend::Backend;
+use mien_face::models::Models;
+use mien_face::policy::Policy;
 
 use crate::link::{Outbox, Work};
+use crate::load::{self, Coming};
 use crate::meter::Pulse;
+use crate::still::{Desk, Files};
 use crate::{Error, Result, sandbox};
 
-/// Everything that a request is carried out with.
+/// Everything that requests are carried out with.
 #[derive(Debug)]
-pub struct Compute {
-    pub outbox: Outbox,
-    pub pulse: Arc<Pulse>,
+pub struct Compute<B: Backend> {
+    outbox: Outbox,
+    pulse: Arc<Pulse>,
     /// Input may be read.
-    pub held: bool,
+    held: bool,
+    machine: SystemClock,
+    models: Models<B>,
+    policy: Policy<B>,
+    coming: Option<Coming<B>>,
 }
 
-impl Compute {
+impl<B: Backend> Compute<B> {
+    /// No model yet, nobody known. Input is read only when `held`.
+    pub fn new(backend: Arc<B>, outbox: Outbox, pulse: Arc<Pulse>, held: bool) -> Self {
+        Self {
+            outbox,
+            pulse,
+            held,
+            machine: SystemClock::start(),
+            models: Models::new(backend),
+            policy: Policy::new(0),
+            coming: None,
+        }
+    }
+
     /// Runs until `Drain` or the end of the control thread.
     pub fn run(mut self, requests: &Receiver<Work>) {
         while let Ok(work) = requests.recv() {
@@ -30,33 +54,111 @@ impl Compute {
             }
             let job = work.message.job();
             self.pulse.rest();
+            if let Some(job) = job {
+                self.outbox.send(Event::Started { job });
+            }
             let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(work)));
             self.pulse.rest();
-            let event = match done {
-                Ok(Ok(event)) => event,
-                Ok(Err(error)) => Event::Failed { job, failure: error.failure() },
+            match done {
+                Ok(Ok(Some(event))) => self.outbox.send(event),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => {
+                    self.outbox.send(Event::Failed { job, failure: error.failure() });
+                }
                 Err(payload) => {
                     let error = Error::Panic { message: words(payload.as_ref()) };
-                    Event::Failed { job, failure: error.failure() }
+                    self.outbox.send(Event::Failed { job, failure: error.failure() });
                 }
-            };
-            self.outbox.send(event);
+            }
         }
     }
 
-    fn carry_out(&mut self, work: Work) -> Result<Event> {
+    fn carry_out(&mut self, work: Work) -> Result<Option<Event>> {
+        let mut files = Files::new(work.fds);
         match work.message {
-            Request::SelfTest => Ok(Event::SelfTested(sandbox::attempts("compute"))),
-            _ if !self.held => Err(Error::Unheld),
+            Request::SelfTest => return Ok(Some(Event::SelfTested(sandbox::attempts("compute")))),
+            _ if !self.held => return Err(Error::Unheld),
+            Request::Load(manifest) => {
+                self.pulse.enter(Stage::Load)?;
+                let (id, start) = (manifest.id.clone(), self.machine.mono());
+                let loaded = load::model(&mut self.models, manifest, files.next()?);
+                let ms = self.machine.mono().since(start).as_secs_f32() * 1e3;
+                return Ok(Some(match loaded {
+                    Ok(()) => Event::Loaded { model: id, ms },
+                    Err(error) => Event::NotLoaded { model: id, failure: error.failure() },
+                }));
+            }
+            Request::Policy { revision, sources } => {
+                self.coming = Some(Coming::begin(revision, sources)?);
+                return Ok(self.settle());
+            }
+            Request::Source { revision, record, consents } => {
+                let portrait = files.next()?;
+                let backend = self.models.backend().clone();
+                let coming = self.coming.as_mut();
+                let coming = coming.ok_or(Error::Protocol { what: "a source without a policy" })?;
+                let added = coming.add(&backend, revision, *record, consents, &portrait);
+                if added.is_err() {
+                    // Half a policy is none: until the next one nobody is known and nobody agreed.
+                    self.coming = None;
+                    self.policy = Policy::new(revision);
+                }
+                added?;
+                return Ok(self.settle());
+            }
+            // What the policy takes back must not be used once more.
+            _ if self.coming.is_some() => {
+                return Err(Error::Protocol { what: "a job before its policy is whole" });
+            }
+            _ => {}
+        }
+        let mut desk = Desk { models: &mut self.models, pulse: &self.pulse, machine: self.machine };
+        match work.message {
+            Request::Verify { job } => desk.verify(job, files),
+            Request::Enrol { job, identity, detect, wall } => {
+                desk.enrol(job, identity, &detect, wall, files)
+            }
+            Request::Judge { job, faces } => desk.judge(job, &faces, files),
             request => Ok(Event::Failed {
                 job: request.job(),
                 failure: Failure { kind: ErrorKind::Internal, message: "Not there yet".to_owned() },
             }),
         }
+        .map(Some)
+    }
+
+    /// Puts a policy in force once all of it is there.
+    fn settle(&mut self) -> Option<Event> {
+        match self.coming.take()?.complete() {
+            Ok(policy) => {
+                let revision = policy.revision();
+                self.policy = policy;
+                Some(Event::PolicyHolds { revision })
+            }
+            Err(coming) => {
+                self.coming = Some(coming);
+                None
+            }
+        }
     }
 }
 
+thread_local! {
+    /// What the last panic of this thread said, and where.
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps what a panic says for the failure it becomes; standard error is /dev/null.
+pub fn note_panics() {
+    std::panic::set_hook(Box::new(|info| PANIC.with_borrow_mut(|said| *said = info.to_string())));
+}
+
+/// What the panic said; of a panic on another thread only its payload is known.
 fn words(payload: &(dyn std::any::Any + Send)) -> String {
+    let said = PANIC.take();
+    if !said.is_empty() {
+        return said.replace('\n', " ");
+    }
     let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

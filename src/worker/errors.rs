@@ -1,5 +1,7 @@
 //! What can go wrong in the worker.
 
+use std::error::Error as _;
+
 use mien_base::error::ErrorKind;
 use mien_base::report::Failure;
 use mien_base::wire::fds::WireError;
@@ -42,6 +44,18 @@ pub enum Error {
     /// A file that ends before the size that was promised.
     #[error("The {what} has {found} bytes where {expected} were promised")]
     Size { what: &'static str, found: u64, expected: u64 },
+    /// A descriptor of another kind.
+    #[error("The {what} is no regular file")]
+    NoFile { what: &'static str },
+    /// A file can't be decoded or encoded.
+    #[error("{0}")]
+    Pixels(#[source] mien_pixels::errors::Error),
+    /// A stage failed or refuses.
+    #[error("{0}")]
+    Face(#[source] mien_face::Error),
+    /// The backend failed outside a stage.
+    #[error("{0}")]
+    Engine(#[source] mien_engine::Error),
     /// The root program took the job back.
     #[error("The job was cancelled")]
     Cancelled,
@@ -60,7 +74,10 @@ impl Error {
                 ErrorKind::Worker
             }
             Self::Rules { .. } | Self::Thread { .. } | Self::Panic { .. } => ErrorKind::Internal,
-            Self::File { .. } | Self::Size { .. } => ErrorKind::Io,
+            Self::File { .. } | Self::Size { .. } | Self::NoFile { .. } => ErrorKind::Io,
+            Self::Pixels(error) => error.kind(),
+            Self::Face(error) => error.kind(),
+            Self::Engine(error) => error.kind(),
             Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::Cancelled => ErrorKind::Cancelled,
         }
@@ -70,7 +87,13 @@ impl Error {
     #[must_use]
     pub fn failure(&self) -> Failure {
         let mut message = self.to_string();
-        let mut next = std::error::Error::source(self);
+        let mut next = match self {
+            // These say what their source says.
+            Self::Pixels(error) => error.source(),
+            Self::Face(error) => error.source(),
+            Self::Engine(error) => error.source(),
+            other => other.source(),
+        };
         while let Some(source) = next {
             message.push_str(": ");
             message.push_str(&source.to_string());

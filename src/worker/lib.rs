@@ -8,6 +8,9 @@ pub mod seccomp;
 pub mod sandbox;
 pub mod meter;
 pub mod link;
+pub mod load;
+pub mod sink;
+pub mod still;
 pub mod compute;
 
 use std::ffi::OsString;
@@ -16,6 +19,7 @@ use std::sync::Arc;
 
 use mien_base::wire::fds::Socket;
 use mien_base::wire::{Event, Hello, PROTOCOL};
+use mien_engine::cpu::Cpu;
 
 pub use errors::{Error, Result};
 
@@ -81,8 +85,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(arguments: Arguments) -> Result<()> {
     let socket = Socket::from_fd(sandbox::take_socket()?);
     let mut facts = sandbox::enter(arguments.bounds);
-    // The default hook would write to a standard error that is /dev/null.
-    std::panic::set_hook(Box::new(|_| {}));
+    compute::note_panics();
 
     let pulse = Arc::new(Pulse::default());
     let (outbox, events) = link::outbox()?;
@@ -97,7 +100,8 @@ fn run(arguments: Arguments) -> Result<()> {
             let held = matches!(listed, Ok(true));
             if ready.send((listed, "cpu")).is_ok() {
                 let held = held || arguments.unsandboxed;
-                Compute { outbox, pulse: pulse_of_compute, held }.run(&work);
+                let backend = Arc::new(Cpu::new(arguments.threads.into()));
+                Compute::new(backend, outbox, pulse_of_compute, held).run(&work);
             }
         })
         .map_err(|source| Error::Thread { name: "compute", source })?;
