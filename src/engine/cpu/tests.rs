@@ -187,7 +187,7 @@ fn a_panic_inside_the_runtime_would_be_an_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn a_damaged_file_never_panics_or_aborts(
@@ -212,5 +212,66 @@ proptest! {
         if let Ok(session) = load(&CPU, bytes) {
             run_as_declared(session);
         }
+    }
+}
+
+/// File and shapes: inputs given, outputs expected.
+type Real = (&'static str, &'static [usize], &'static [&'static [usize]]);
+
+const REAL: [Real; 10] = [
+    (
+        "centerface",
+        &[1, 3, 96, 160],
+        &[&[1, 1, 24, 40], &[1, 2, 24, 40], &[1, 2, 24, 40], &[1, 10, 24, 40]],
+    ),
+    (
+        "centerface",
+        &[1, 3, 64, 64],
+        &[&[1, 1, 16, 16], &[1, 2, 16, 16], &[1, 2, 16, 16], &[1, 10, 16, 16]],
+    ),
+    ("blazeface_back256", &[1, 3, 256, 256], &[&[1, 896, 16], &[1, 896, 1]]),
+    ("blazeface_short128", &[1, 3, 128, 128], &[&[1, 896, 16], &[1, 896, 1]]),
+    ("facemesh468", &[1, 3, 192, 192], &[&[1, 1404], &[1, 1]]),
+    ("mobilefacenet192", &[3, 3, 112, 112], &[&[3, 192]]),
+    ("dlib_resnet128", &[2, 150, 150, 3], &[&[2, 128]]),
+    ("open_nsfw", &[1, 224, 224, 3], &[&[1, 2]]),
+    ("nsfwjs_mobilenet_v2", &[2, 224, 224, 3], &[&[2, 5]]),
+    ("selfie256", &[1, 3, 256, 256], &[&[1, 1, 256, 256]]),
+];
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn the_real_models_run_the_same_on_one_thread_and_two() {
+    let folder = std::path::PathBuf::from(std::env::var_os("MIEN_MODELS").unwrap());
+    let (one, two) = (Cpu::new(1), Cpu::new(2));
+    for (name, input, outputs) in REAL {
+        let bytes = std::fs::read(folder.join(format!("{name}.onnx"))).unwrap();
+        let count: usize = input.iter().product();
+        let data = (0..count).map(|i| ((i * 7919) % 256) as f32 / 255.0).collect();
+        let x = Tensor { shape: input.to_vec(), data };
+        let mut sessions = [&one, &two].map(|cpu| load(cpu, bytes.clone()).unwrap());
+        let [a, b] = sessions.each_mut().map(|session| session.run(&[&x]).unwrap());
+        let shapes: Vec<_> = a.iter().map(|t| t.shape.as_slice()).collect();
+        assert_eq!(shapes, outputs, "{name}");
+        assert!(a == b, "{name} differs between one thread and two");
+    }
+}
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn a_batch_gives_what_its_pictures_give_alone() {
+    let folder = std::path::PathBuf::from(std::env::var_os("MIEN_MODELS").unwrap());
+    let bytes = std::fs::read(folder.join("mobilefacenet192.onnx")).unwrap();
+    let mut session = load(&Cpu::new(1), bytes).unwrap();
+    let each = 3 * 112 * 112;
+    let data: Vec<f32> =
+        (0..each * 4).map(|i| ((i * 104_729) % 511) as f32 / 255.5 - 1.0).collect();
+    let batch = Tensor { shape: vec![4, 3, 112, 112], data: data.clone() };
+    let together = session.run(&[&batch]).unwrap().remove(0);
+    for (alone, right) in data.chunks(each).zip(together.data.chunks(192)) {
+        let x = Tensor { shape: vec![1, 3, 112, 112], data: alone.to_vec() };
+        let alone = session.run(&[&x]).unwrap().remove(0);
+        let worst = alone.data.iter().zip(right).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-3, "{worst}");
     }
 }

@@ -11,6 +11,7 @@ pub(super) fn checks<B: Backend>() -> Vec<(&'static str, Check<B>)> {
     vec![
         ("a convolution is what its sum says, for any size and batch", convolution),
         ("half-precision weights are read as what they are", half_weights),
+        ("the same input gives the same bits, however often", same_bits),
         ("outputs come in the contract's order", outputs_in_order),
         ("a model declares its shapes", declared_shapes),
         ("a NaN and an infinity are errors", not_finite),
@@ -92,6 +93,20 @@ fn half_weights<B: Backend>(backend: &B, tolerance: &Tolerance) -> Checked {
     let mut session = got(load(backend, &model, &Contract::default()))?;
     let out = got(run(backend, &mut session, vec![Tensor::filled(&[1, 4], 1.0)]))?;
     like_values(&out[0].data, &[1.0, -2.0, 0.333_251_95, 65504.0], tolerance)
+}
+
+fn same_bits<B: Backend>(backend: &B, _: &Tolerance) -> Checked {
+    let model = Model::convolution(16, 24, &made_up(&[24, 16, 3, 3]).data, &made_up(&[24]).data);
+    let mut session = got(load(backend, &model, &Contract::default()))?;
+    let x = made_up(&[1, 16, 40, 56]);
+    let first = got(run(backend, &mut session, vec![x.clone()]))?;
+    for _ in 0..5 {
+        // Another shape between, so that nothing is left of it.
+        got(run(backend, &mut session, vec![made_up(&[2, 16, 9, 7])]))?;
+        let again = got(run(backend, &mut session, vec![x.clone()]))?;
+        holds(again == first, || "two runs differ".into())?;
+    }
+    Ok(())
 }
 
 fn outputs_in_order<B: Backend>(backend: &B, tolerance: &Tolerance) -> Checked {
