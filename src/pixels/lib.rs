@@ -20,3 +20,4 @@ pub mod skin;
 pub mod cover;
 pub mod draw;
 pub mod stdm;
+pub mod glyph;

@@ -65,6 +65,9 @@ pub fn add(rgb: &mut ViewMut<'_, 3>, payload: u64) -> f32 {
     (10.0 * (255.0 * 255.0 / mse).log10()) as f32
 }
 
+/// Shorter side from which on a picture carries the mark, in pixels.
+pub const LEAST: u32 = grid::LEAST;
+
 /// Whether a picture of this size carries the mark.
 #[must_use]
 pub fn fits(size: Size) -> bool {
