@@ -46,8 +46,34 @@ pub struct MarkReport {
     pub metadata: bool,
     /// 64-bit watermark payload, 16 hex digits.
     pub payload: String,
-    /// Luma PSNR of the invisible mark in dB.
+    /// Luma PSNR of the invisible mark in dB, 0 when there is none.
     pub psnr: f32,
+    /// Why a mark is not there, one line each.
+    pub reasons: Vec<String>,
+}
+
+/// The marks that a file was found to carry.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Every mark is there that the invisible one calls for, and they agree.
+    pub whole: bool,
+    /// Payload of the invisible mark, 16 hex digits.
+    pub payload: Option<String>,
+    /// Faces were covered or made.
+    pub altered: Option<bool>,
+    /// Faces were made: swapped or synthetic.
+    pub generated: Option<bool>,
+    /// Device and counter that the payload names.
+    pub device: Option<u32>,
+    pub counter: Option<u32>,
+    /// Words of the visible label.
+    pub label: Option<String>,
+    /// Last word of the IPTC DigitalSourceType as it stands.
+    pub source_type: Option<String>,
+    /// The `AIGC` record as it stands.
+    pub aigc: Option<String>,
+    /// Why the marks are not whole, one line each.
+    pub reasons: Vec<String>,
 }
 
 /// Time of one stage.

@@ -290,15 +290,7 @@ pub struct Written {
 }
 
 /// The marks that a file carries.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Marks {
-    /// Payload of the invisible mark.
-    pub payload: Option<u64>,
-    /// The `AIGC` record as it stands.
-    pub aigc: Option<String>,
-    /// IPTC DigitalSourceType as it stands.
-    pub source_type: Option<String>,
-}
+pub type Marks = crate::report::Verdict;
 
 /// One thing that a thread of the worker tried and must not be able to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
