@@ -120,7 +120,7 @@ mod tests {
     fn a_file_is_read_whole_wherever_its_offset_stands() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(read(&file(&bytes), "t", 256).unwrap(), bytes);
-        assert_eq!(read(&file(&[]), "t", 256).unwrap(), []);
+        assert!(read(&file(&[]), "t", 256).unwrap().is_empty());
     }
 
     #[test]

@@ -6,15 +6,15 @@ use mien_base::clock::{SystemClock, Wall};
 use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
 use mien_base::recipe::Detect;
-use mien_base::wire::{Event, Landmarks, Marks, Stage};
+use mien_base::wire::{Event, Landmarks, Stage};
 use mien_engine::backend::Backend;
 use mien_face::enrol::enrol;
+use mien_face::mark;
 use mien_face::meter::Meter;
 use mien_face::models::Models;
 use mien_face::subject::Landmarks5;
 use mien_pixels::codec::{self, Bounds, Decoded};
 use mien_pixels::geometry::Point;
-use mien_pixels::stdm;
 
 use crate::meter::{JobClock, Pulse};
 use crate::{Error, Result, load, sink};
@@ -71,8 +71,7 @@ impl<B: Backend> Desk<'_, B> {
         let decoded = codec::decode(&bytes, &Bounds::default()).map_err(Error::Pixels)?;
         self.pulse.pixels(decoded.rgb.size().pixels());
         self.pulse.enter(Stage::Face)?;
-        let payload = stdm::read(decoded.rgb.view());
-        let marks = Marks { payload, aigc: metadata.aigc, source_type: None };
+        let marks = mark::verify(decoded.rgb.view(), &metadata);
         Ok(Event::Verified { job, marks })
     }
 
