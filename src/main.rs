@@ -1,10 +1,22 @@
-//! mien: so far only the worker's role.
+//! Parses arguments, picks the role, maps an error's kind to the exit code.
+
+mod cmd;
+
 use std::process::ExitCode;
 
+use clap::Parser as _;
+
 fn main() -> ExitCode {
+    // The worker's role comes before anything else: it parses no command line of a user.
     let mut arguments = std::env::args_os().skip(1);
-    match arguments.next() {
-        Some(role) if role == "worker" => mien_worker::main(arguments),
-        _ => ExitCode::from(2),
+    if arguments.next().is_some_and(|role| role == "worker") {
+        return mien_worker::main(arguments);
+    }
+    match cmd::run(&cmd::args::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            cmd::say(&error);
+            ExitCode::from(error.kind().exit_code())
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! The error of the root program: every crate's error with its kind, and what only the shell knows.
 
+use std::error::Error as _;
+use std::io;
 use std::path::PathBuf;
 
 use mien_base::error::ErrorKind;
+use mien_base::report::Failure;
 
 /// What ends a command.
 #[derive(Debug, thiserror::Error)]
@@ -12,20 +15,29 @@ pub(crate) enum Error {
     Usage(String),
     /// A file of the user's.
     #[error("{what} `{}`", path.display())]
-    File { what: &'static str, path: PathBuf, source: std::io::Error },
-    /// Standard output or error is gone.
+    File { what: &'static str, path: PathBuf, source: io::Error },
     #[error("Standard output can't be written")]
-    Output(#[source] std::io::Error),
+    Output { source: io::Error },
+    #[error("Signals can't be caught")]
+    Signal { source: io::Error },
+    #[error("No randomness for a job id; give one with --job")]
+    Random { source: io::Error },
     #[error(transparent)]
     Vault(#[from] mien_vault::Error),
     #[error(transparent)]
     Daemon(#[from] mien_daemon::Error),
+    /// A swap without a record that holds.
+    #[error("{0}")]
+    NoConsent(String),
     /// A picture whose marks are not whole.
     #[error("{0}")]
     NotMarked(String),
+    /// One picture failed, as reported.
+    #[error("{}", .0.message)]
+    Failed(Failure),
     /// Some of several inputs failed; each was reported.
-    #[error("{failed} of {all} pictures failed; the first: {first}")]
-    Some { failed: usize, all: usize, first: String, kind: ErrorKind },
+    #[error("{failed} of {all} pictures failed; the first: {}", first.message)]
+    Some { failed: usize, all: usize, first: Failure },
     /// A measure is worse than the stored run.
     #[error("{0}")]
     Slower(String),
@@ -38,18 +50,42 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// `map_err` for the source of job ids.
+    pub(crate) fn random(source: io::Error) -> Self {
+        Self::Random { source }
+    }
+
     /// The kind, decided once.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::Usage(_) => ErrorKind::Usage,
-            Self::File { .. } | Self::Output(_) => ErrorKind::Io,
+            Self::File { .. } | Self::Output { .. } => ErrorKind::Io,
+            Self::Signal { .. } | Self::Random { .. } => ErrorKind::Internal,
             Self::Vault(error) => error.kind(),
             Self::Daemon(error) => error.kind(),
+            Self::NoConsent(_) => ErrorKind::NoConsent,
             Self::NotMarked(_) => ErrorKind::NotMarked,
-            Self::Some { kind, .. } => *kind,
+            Self::Failed(failure) => failure.kind,
+            Self::Some { first, .. } => first.kind,
             Self::Slower(_) | Self::Check(_) => ErrorKind::Internal,
             Self::Cancelled => ErrorKind::Cancelled,
         }
+    }
+
+    /// The message and what caused it, on one line.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            let part = error.to_string();
+            // A transparent variant repeats its source's words.
+            if !text.ends_with(&part) {
+                text.push_str(": ");
+                text.push_str(&part);
+            }
+            source = error.source();
+        }
+        text
     }
 }
 

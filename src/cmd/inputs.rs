@@ -80,7 +80,7 @@ fn ending(path: &Path) -> Option<String> {
 }
 
 /// Format by the ending of an output's name.
-fn by_name(path: &Path) -> Result<Option<FormatArg>> {
+pub(crate) fn by_name(path: &Path) -> Result<Option<FormatArg>> {
     match ending(path).as_deref() {
         Some("jpg" | "jpeg" | "jpe") => Ok(Some(FormatArg::Jpeg)),
         Some("png") => Ok(Some(FormatArg::Png)),

@@ -9,8 +9,16 @@ use super::error::{Error, Result};
 
 /// Prints a line on standard output.
 pub(crate) fn line(text: &str) -> Result<()> {
+    bytes(format!("{text}\n").as_bytes())
+}
+
+/// Prints bytes on standard output; a reader that has gone away is no error.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(Error::Output)
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::Output { source }),
+        _ => Ok(()),
+    }
 }
 
 /// Prints a value as one JSON document on standard output.

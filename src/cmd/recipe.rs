@@ -218,7 +218,7 @@ fn mark(args: &MarkArgs) -> Result<Mark> {
         let wanted = "1 to 64 printable ASCII characters without space, quote, backslash";
         return Err(usage("--producer", &args.producer, wanted));
     }
-    let number = args.device.unwrap_or_else(mien_vault::home::device_number);
+    let number = args.device.unwrap_or_else(device_number);
     let device = DeviceId::new(number)
         .ok_or_else(|| usage("--device", &number.to_string(), "a number below 2^28"))?;
     Ok(Mark {
@@ -233,6 +233,13 @@ fn mark(args: &MarkArgs) -> Result<Mark> {
         },
         producer: args.producer.clone(),
     })
+}
+
+/// 28 bits that tell machines apart and do not give the machine's id away; 0 where it has none.
+fn device_number() -> u32 {
+    let Ok(machine) = std::fs::read("/etc/machine-id") else { return 0 };
+    let digest = mien_vault::digest::of(&[b"mien device ", machine.trim_ascii()].concat());
+    u32::from_str_radix(&digest[..7], 16).expect("a digest is hex")
 }
 
 /// The counter of the watermark: 16 bits of the job id, and the hour since 2026 in 16 bits.
@@ -257,7 +264,7 @@ struct RuleEntry {
 }
 
 fn read_rules(path: &Path, overlay: &mut Option<PathBuf>) -> Result<Vec<Rule>> {
-    let text = mien_vault::files::read_text(path, limits::TEXT_FILE)?;
+    let text = super::desk::read_text("Can't read the rule file", path)?;
     rules(&text, overlay)
         .map_err(|(at, message)| {
             let line = text[..at.min(text.len())].matches('\n').count() + 1;

@@ -1,0 +1,122 @@
+//! `mien check`: models, sources, the sandbox and the machine, each with what to do.
+
+use serde::Serialize;
+
+use mien_base::wire::Landlock;
+use mien_vault::{ModelStore, SourceStore as _};
+
+use super::args::CheckArgs;
+use super::desk::Desk;
+use super::error::{Error, Result};
+use super::out;
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: String,
+    state: State,
+    detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Warn,
+    Bad,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> Result<()> {
+    let mut desk = Desk::open_bare(&args.run)?;
+    let mut findings = Vec::new();
+    models(&desk, &mut findings)?;
+    sources(&desk, &mut findings)?;
+    sandbox(&mut desk, &mut findings)?;
+    let bad = findings.iter().filter(|f| f.state == State::Bad).count();
+    if args.run.json {
+        out::json(&findings)?;
+    } else {
+        for finding in findings.iter().filter(|f| !args.run.quiet || f.state == State::Bad) {
+            let mark = match finding.state {
+                State::Ok => "ok  ",
+                State::Warn => "warn",
+                State::Bad => "BAD ",
+            };
+            out::line(&format!("{mark}  {}: {}", finding.what, finding.detail))?;
+        }
+    }
+    if bad == 0 { Ok(()) } else { Err(Error::Check(format!("{bad} of {} checks failed", findings.len()))) }
+}
+
+fn models(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {
+    let store = ModelStore::new(&desk.home);
+    for listed in store.list()? {
+        let what = format!("model {}", listed.manifest.id);
+        let (state, detail) = if !listed.installed {
+            (State::Warn, "missing; `mien model fetch` gets it".to_owned())
+        } else {
+            match store.check(&listed.manifest) {
+                Ok(()) => (State::Ok, "whole, its digest holds".to_owned()),
+                Err(error) => (State::Bad, error.to_string()),
+            }
+        };
+        findings.push(Finding { what, state, detail });
+    }
+    Ok(())
+}
+
+fn sources(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {
+    for id in desk.sources.list()? {
+        let (state, detail) = match desk.sources.get(&id) {
+            Ok(source) if source.consent.as_ref().is_some_and(|c| c.expires <= desk.wall) => {
+                (State::Warn, "whole; its consent has expired".to_owned())
+            }
+            Ok(_) => (State::Ok, "whole".to_owned()),
+            Err(error) => (State::Bad, error.to_string()),
+        };
+        findings.push(Finding { what: format!("source {id}"), state, detail });
+    }
+    Ok(())
+}
+
+fn sandbox(desk: &mut Desk, findings: &mut Vec<Finding>) -> Result<()> {
+    let facts = desk.worker.facts()?;
+    let held = facts.hello.sandbox;
+    let mut add = |what: &str, state, detail: String| {
+        findings.push(Finding { what: what.to_owned(), state, detail });
+    };
+    let hello = &facts.hello;
+    let detail = format!("{} on {} threads, version {}", hello.backend, hello.threads, hello.build);
+    add("worker", State::Ok, detail);
+    for (what, holds) in [
+        ("no new privileges", held.no_new_privs),
+        ("not dumpable", held.not_dumpable),
+        ("dies with its root", held.dies_with_root),
+        ("resource limits", held.rlimits),
+        ("descriptors closed", held.closed),
+        ("system calls filtered (seccomp)", held.seccomp),
+    ] {
+        let (state, detail) = if holds { (State::Ok, "holds") } else { (State::Bad, "does not hold") };
+        add(what, state, detail.to_owned());
+    }
+    let (state, detail) = match held.landlock {
+        Landlock::Full => (State::Ok, "holds"),
+        Landlock::Partial => (State::Warn, "holds in part: an older kernel"),
+        Landlock::None => (State::Warn, "the kernel has none; seccomp alone holds"),
+    };
+    add("no file or network rights (Landlock)", state, detail.to_owned());
+    for attempt in desk.worker.self_test()? {
+        let what = format!("{} thread tries to {}", attempt.thread, attempt.what);
+        match attempt.errno {
+            Some(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                findings.push(Finding { what, state: State::Ok, detail: format!("refused: {error}") });
+            }
+            None => {
+                let detail = "IT WORKED: the sandbox has a hole".to_owned();
+                findings.push(Finding { what, state: State::Bad, detail });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! What a command works with: stores, models, clock, and the supervised worker. Composition only.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mien_base::clock::{Clock, Mono, SystemClock, Wall};
+use mien_base::consent::{ConsentRecord, Scope, SourceRecord};
+use mien_base::id::{IdentityId, JobId};
+use mien_base::limits;
+use mien_base::recipe::Recipe;
+use mien_base::wire;
+use mien_daemon::files::{Input, Output};
+use mien_daemon::supervise::{
+    EnrolJob, Finished, Policy, ProcessJob, SheetJob, Source, Supervisor, WorkerConfig,
+};
+use mien_vault::{FileStore, Home, ModelStore, SourceStore as _};
+
+use super::args::RunArgs;
+use super::error::{Error, Result};
+use super::inputs::Task;
+use super::recipe::{self, Asked};
+
+/// Stores, clock and worker of one command.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub home: Home,
+    pub sources: FileStore,
+    pub clock: Arc<SystemClock>,
+    pub worker: Supervisor,
+    /// Wall time of the jobs.
+    pub wall: Wall,
+    job: Option<JobId>,
+    jobs: u64,
+    start: Mono,
+    policy: Policy,
+    stop: Arc<AtomicBool>,
+}
+
+/// An input as the command line writes it; `-` is standard input.
+pub(crate) fn input(path: &Path) -> Input {
+    if path.as_os_str() == "-" { Input::Stdin } else { Input::Path(path.to_owned()) }
+}
+
+/// An output as the command line writes it; `-` is standard output.
+pub(crate) fn output(path: &Path) -> Output {
+    if path.as_os_str() == "-" { Output::Stdout } else { Output::Path(path.to_owned()) }
+}
+
+/// Reads a text file of the user's, of at most `limits::TEXT_FILE` bytes.
+pub(crate) fn read_text(what: &'static str, path: &Path) -> Result<String> {
+    let failed = |source| Error::File { what, path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(failed)?;
+    let mut text = String::new();
+    file.take(limits::TEXT_FILE + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > limits::TEXT_FILE {
+        let most = limits::TEXT_FILE >> 10;
+        return Err(Error::Usage(format!("`{}` has more than {most} KiB", path.display())));
+    }
+    Ok(text)
+}
+
+/// The identity that a consent record is bound to, when it says so.
+fn named_in(consent: &str) -> Option<IdentityId> {
+    let name = match consent.parse::<toml::Table>() {
+        Ok(table) => table.get("identity")?.as_str()?.to_owned(),
+        Err(_) => {
+            let value: serde_json::Value = serde_json::from_str(consent).ok()?;
+            value.get("identity")?.as_str()?.to_owned()
+        }
+    };
+    name.parse().ok()
+}
+
+impl Desk {
+    /// Opens the stores and starts the worker, with every enrolled source known to it.
+    pub(crate) fn open(run: &RunArgs) -> Result<Self> {
+        let mut desk = Self::open_bare(run)?;
+        let ids = desk.sources.list()?;
+        if ids.len() > limits::IDENTITIES {
+            let (found, most) = (ids.len(), limits::IDENTITIES);
+            let text = format!("{found} sources are enrolled, at most {most} can be known at once");
+            return Err(Error::Usage(text));
+        }
+        for id in &ids {
+            let stored = desk.sources.get(id)?;
+            desk.know(stored.record, stored.portrait, stored.consent);
+        }
+        Ok(desk)
+    }
+
+    /// Opens the stores and starts the worker; no source is known to it.
+    pub(crate) fn open_bare(run: &RunArgs) -> Result<Self> {
+        let home = Home::from_env()?;
+        let sources = FileStore::open(&home)?;
+        let clock = Arc::new(SystemClock::start());
+        let mut config = WorkerConfig::this_program()?;
+        config.unsandboxed = run.allow_unsandboxed;
+        if let Some(threads) = run.threads {
+            let wanted = || Error::Usage("--threads takes 1 to 256".to_owned());
+            let threads = u16::try_from(threads).map_err(|_| wanted())?;
+            config.threads = if (1..=256).contains(&threads) { threads } else { return Err(wanted()) };
+        }
+        let job = run.job.as_deref().map(|text| {
+            text.parse().map_err(|_| Error::Usage("--job takes 32 hex digits".to_owned()))
+        });
+        let job = job.transpose()?;
+        let models = Box::new(ModelStore::new(&home));
+        let worker = Supervisor::start(config, models, clock.clone())?;
+        let stop = worker.cancel_handle().flag();
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // A second signal ends the program at once.
+            signal_hook::flag::register_conditional_default(signal, stop.clone())
+                .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+                .map_err(|source| Error::Signal { source })?;
+        }
+        let wall = run.clock.map_or_else(|| clock.wall(), Wall);
+        let start = clock.mono();
+        let policy = Policy::default();
+        Ok(Self { home, sources, clock, worker, wall, job, jobs: 0, start, policy, stop })
+    }
+
+    /// Adds a source to what the worker knows.
+    pub(crate) fn know(
+        &mut self,
+        record: SourceRecord,
+        portrait: Vec<u8>,
+        consent: Option<ConsentRecord>,
+    ) {
+        self.policy.sources.retain(|source| source.record.identity != record.identity);
+        let consents = consent.into_iter().collect();
+        self.policy.sources.push(Source { record, portrait, consents });
+        self.worker.set_policy(self.policy.clone());
+    }
+
+    /// True once the user has stopped it.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Time since the desk was opened.
+    pub(crate) fn passed(&self) -> Duration {
+        self.clock.mono().since(self.start)
+    }
+
+    /// The id of the next job: random, or the given one plus a count.
+    pub(crate) fn next_job(&mut self) -> Result<JobId> {
+        let base = match self.job {
+            Some(job) => job,
+            None => {
+                let mut bytes = [0; 16];
+                let mut random = fs::File::open("/dev/urandom")
+                    .map_err(|source| Error::random(source))?;
+                random.read_exact(&mut bytes).map_err(Error::random)?;
+                self.job = Some(JobId(bytes));
+                JobId(bytes)
+            }
+        };
+        let number = u128::from_be_bytes(base.0).wrapping_add(u128::from(self.jobs));
+        self.jobs += 1;
+        Ok(JobId(number.to_be_bytes()))
+    }
+
+    /// Processes one picture.
+    pub(crate) fn process(&mut self, task: &Task, asked: &Asked, quality: u8) -> Result<Finished> {
+        if let Some(folder) = task.output.parent().filter(|p| *p != Path::new("")) {
+            fs::create_dir_all(folder).map_err(|source| Error::File {
+                what: "Can't make the folder",
+                path: folder.to_owned(),
+                source,
+            })?;
+        }
+        let job = self.next_job()?;
+        let mut recipe = asked.recipe.clone();
+        recipe.mark.counter = recipe::counter(job, self.wall);
+        let overlay = asked.overlay.as_ref().map(|path| Input::Path(path.clone()));
+        let finished = self.worker.process(&ProcessJob {
+            job,
+            recipe: &recipe,
+            input: &input(&task.input),
+            output: &output(&task.output),
+            overlay: overlay.as_ref(),
+            write: wire::Output { format: task.format.map(Into::into), quality },
+            wall: self.wall,
+        })?;
+        Ok(finished)
+    }
+
+    /// Measures a face for enrolment: its record and its portrait.
+    pub(crate) fn enrol(
+        &mut self,
+        identity: &IdentityId,
+        picture: &Path,
+    ) -> Result<(SourceRecord, Vec<u8>)> {
+        let job = self.next_job()?;
+        let wall = self.wall;
+        let detect = Recipe::default().detect;
+        let input = input(picture);
+        Ok(self.worker.enrol(&EnrolJob { job, identity, detect: &detect, input: &input, wall })?)
+    }
+
+    /// Takes a source from a picture and its consent record, for this command only.
+    pub(crate) fn borrow_source(&mut self, picture: &Path, consent: &Path) -> Result<IdentityId> {
+        let text = read_text("Can't read the consent record", consent)?;
+        let identity = named_in(&text).unwrap_or_else(|| "given".parse().expect("a valid name"));
+        let consent = mien_vault::consent::parse(&text, &identity)?;
+        let (record, portrait) = self.enrol(&identity, picture)?;
+        self.know(record, portrait, Some(consent));
+        Ok(identity)
+    }
+
+    /// Lays pictures side by side into one.
+    pub(crate) fn sheet(
+        &mut self,
+        pictures: &[PathBuf],
+        columns: u8,
+        cell: u16,
+        sheet: &Path,
+        quality: u8,
+    ) -> Result<()> {
+        let job = self.next_job()?;
+        let inputs: Vec<Input> = pictures.iter().map(|path| input(path)).collect();
+        let format = super::inputs::by_name(sheet)?.map(Into::into);
+        let write = wire::Output { format, quality };
+        let output = output(sheet);
+        self.worker.sheet(&SheetJob { job, inputs: &inputs, columns, cell, output: &output, write })?;
+        Ok(())
+    }
+
+    /// A source that may be swapped in now, or the reason why not.
+    pub(crate) fn check_swap(&self, identity: &IdentityId) -> Result<()> {
+        self.check_known(identity)?;
+        let source = self.policy.sources.iter().find(|s| s.record.identity == *identity);
+        let now = self.wall;
+        let reason = match source.and_then(|source| source.consents.first()) {
+            None => "has no consent record; enrol it with one (`mien source enrol --help`)".to_owned(),
+            Some(c) if c.revoked.is_some_and(|at| at <= now) => "took its consent back".to_owned(),
+            Some(c) if c.expires <= now => format!("had consent until {}; it has expired", c.expires),
+            Some(c) if c.granted > now => format!("has consent only from {} on", c.granted),
+            Some(c) if !c.scope.contains(&Scope::Swap) => {
+                "has consent, but not with scope `swap`".to_owned()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Error::NoConsent(format!("The source `{identity}` {reason}")))
+    }
+
+    /// An identity that is enrolled.
+    pub(crate) fn check_known(&self, identity: &IdentityId) -> Result<()> {
+        if self.policy.sources.iter().any(|s| s.record.identity == *identity) {
+            return Ok(());
+        }
+        Err(mien_vault::Error::SourceUnknown { id: identity.clone() }.into())
+    }
+}

@@ -1,0 +1,49 @@
+//! One file per subcommand; composition, words to the user, and no logic of the pipeline.
+
+pub(crate) mod error;
+pub(crate) mod args;
+mod out;
+mod inputs;
+mod recipe;
+mod desk;
+mod judge;
+mod figures;
+mod fetch;
+mod bench;
+mod check;
+mod demo;
+mod detect;
+mod model;
+mod process;
+mod source;
+mod verify;
+
+use args::{Cli, Command};
+use clap::CommandFactory as _;
+use error::Result;
+
+/// Runs a parsed command line.
+pub(crate) fn run(cli: &Cli) -> Result<()> {
+    match &cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Process(args) => process::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Detect(args) => detect::run(args),
+        Command::Source(command) => source::run(command),
+        Command::Model(command) => model::run(command),
+        Command::Bench(args) => bench::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "mien", &mut script);
+            out::bytes(&script)
+        }
+        // The worker has its own entry and never comes here: main.rs.
+        Command::Worker => Ok(()),
+    }
+}
+
+/// Says what went wrong, once, on standard error.
+pub(crate) fn say(error: &error::Error) {
+    out::note(&format!("mien: {}", error.chain()));
+}
