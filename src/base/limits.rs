@@ -25,7 +25,7 @@ pub const MODEL_FILE: u64 = 1 << 30;
 /// Largest message on the wire between daemon and worker, in bytes.
 pub const WIRE_MESSAGE: usize = 192 << 10;
 /// Most file descriptors that travel with one message.
-pub const WIRE_FDS: usize = 16;
+pub const WIRE_FDS: usize = 48;
 /// Most faces whose embeddings are asked for in one `Judge` request.
 pub const JUDGED: usize = 32;
 /// Longest text of a failure, a reason or a fact on the wire, in bytes; longer is cut.

@@ -10,7 +10,7 @@ use mien_base::consent::{ConsentRecord, Scope};
 use mien_base::id::IdentityId;
 use mien_base::model::Role;
 use mien_base::recipe::{Action, Recipe, Rule};
-use mien_base::report::PictureReport;
+use mien_base::report::{PictureReport, Verdict};
 use mien_daemon::files::Input;
 use mien_vault::catalog::Group;
 use mien_vault::fetch::Selection;
@@ -23,7 +23,7 @@ use super::fetch::Fetcher;
 use super::inputs::Task;
 use super::judge::{self, Judgement};
 use super::recipe::Asked;
-use super::{out, verify};
+use super::out;
 
 /// Name in the store, portrait, pseudonym.
 const SOURCES: [(&str, &str, &str); 2] =
@@ -41,7 +41,7 @@ struct Shown {
     report: PictureReport,
     ms: f64,
     /// What `mien verify` says.
-    marks: verify::Verified,
+    marks: Verdict,
     /// Of the independent judge, a face each; `None` when it is not installed.
     judged: Option<Vec<Judgement>>,
 }
@@ -204,7 +204,7 @@ fn one(
         output: task.output,
         report: finished.report,
         ms,
-        marks: verify::Verified::of(&marks),
+        marks,
         judged,
     })
 }

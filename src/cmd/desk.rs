@@ -217,7 +217,7 @@ impl Desk {
         &mut self,
         pictures: &[PathBuf],
         columns: u8,
-        cell: u16,
+        cell: (u16, u16),
         sheet: &Path,
         quality: u8,
     ) -> Result<()> {
@@ -228,6 +228,12 @@ impl Desk {
         let output = output(sheet);
         self.worker.sheet(&SheetJob { job, inputs: &inputs, columns, cell, output: &output, write })?;
         Ok(())
+    }
+
+    /// A 16:9 picture of `height` pixels out of another one, for measuring.
+    pub(crate) fn frame(&mut self, picture: &Path, height: u16, to: &Path) -> Result<()> {
+        let width = u16::try_from(u32::from(height) * 16 / 9).unwrap_or(u16::MAX);
+        self.sheet(&[picture.to_owned()], 1, (width, height), to, 92)
     }
 
     /// A source that may be swapped in now, or the reason why not.

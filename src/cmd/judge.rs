@@ -55,7 +55,7 @@ pub(crate) fn judge(
     after: &Path,
 ) -> Result<Vec<Judgement>> {
     let faces: Vec<Landmarks> = report.faces.iter().map(|face| face.landmarks).collect();
-    let mut embed = |desk: &mut Desk, input: &Input, faces: &[Landmarks]| {
+    let embed = |desk: &mut Desk, input: &Input, faces: &[Landmarks]| {
         let job = desk.next_job()?;
         desk.worker.judge(job, input, faces).map_err(super::error::Error::from)
     };

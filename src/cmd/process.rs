@@ -152,7 +152,7 @@ fn preview(
     if pairs.is_empty() {
         return Ok(());
     }
-    desk.sheet(&pairs, 2, 512, sheet, quality)
+    desk.sheet(&pairs, 2, (640, 480), sheet, quality)
 }
 
 fn conclude(desk: &Desk, args: &ProcessArgs, outcomes: &[Outcome], to_stdout: bool) -> Result<()> {

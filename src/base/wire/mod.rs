@@ -53,7 +53,7 @@ pub enum Request {
     /// [in]: embeddings of the given faces by the independent judge, at most `limits::JUDGED`.
     Judge { job: JobId, faces: Vec<Landmarks> },
     /// [in…, out]: one picture of several finished ones, in rows of `columns`.
-    Sheet { job: JobId, columns: u8, cell: u16, output: Output },
+    Sheet { job: JobId, columns: u8, cell: (u16, u16), output: Output },
     /// Each thread tries what it must not be able to do.
     SelfTest,
     /// Ends a job at the next boundary between stages.

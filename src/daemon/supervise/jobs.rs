@@ -58,8 +58,8 @@ pub struct SheetJob<'a> {
     pub job: JobId,
     pub inputs: &'a [Input],
     pub columns: u8,
-    /// Side of a cell in pixels.
-    pub cell: u16,
+    /// Width and height of a cell in pixels.
+    pub cell: (u16, u16),
     pub output: &'a Output,
     pub write: wire::Output,
 }
