@@ -61,9 +61,11 @@ fn a_thousand_mixed_pictures_leave_memory_flat_and_the_output_the_same() {
         });
         done.is_ok().then(|| fs::read(output).unwrap())
     };
-    let reference = |worker: &mut Supervisor, process: &mut dyn FnMut(&mut Supervisor, u32, PathBuf, u32) -> Option<Vec<u8>>| {
-        process(worker, 1, picture("astronaut.png"), 320).unwrap()
-    };
+    let reference =
+        |worker: &mut Supervisor,
+         process: &mut dyn FnMut(&mut Supervisor, u32, PathBuf, u32) -> Option<Vec<u8>>| {
+            process(worker, 1, picture("astronaut.png"), 320).unwrap()
+        };
     let first = reference(&mut worker, &mut process);
     let (mut early, mut done) = (0, 0);
     for n in 0..PICTURES {

@@ -186,7 +186,8 @@ fn no_placeholder_stands_in_for_behaviour() {
 
 #[test]
 fn cross_toml_holds_only_known_keys() {
-    let table: toml::Table = fs::read_to_string(root().join("Cross.toml")).unwrap().parse().unwrap();
+    let table: toml::Table =
+        fs::read_to_string(root().join("Cross.toml")).unwrap().parse().unwrap();
     for (key, value) in &table {
         let allowed: &[&str] = match key.as_str() {
             "build" => &["default-target", "pre-build", "env"],

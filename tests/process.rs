@@ -46,7 +46,9 @@ fn same_input_job_and_clock_give_the_same_bytes() {
         fs::read(bench.path(output)).unwrap()
     };
     let (one, other) = ("00000000000000000000000000000001", "ffff0000000000000000000000000002");
-    for action in [&["--swap", "hopper"][..], &["--anonymise", "mosaic"], &["--anonymise", "synthetic"]] {
+    for action in
+        [&["--swap", "hopper"][..], &["--anonymise", "mosaic"], &["--anonymise", "synthetic"]]
+    {
         let first = run("a.jpg", one, action);
         assert_eq!(first, run("b.jpg", one, action), "{action:?}");
         assert_ne!(first, run("c.jpg", other, action), "the job stands in the mark: {action:?}");
@@ -119,7 +121,8 @@ fn rules_give_each_identity_its_own_in_one_pass() {
     save(&bench.path("both.png"), &both);
     let rules = "[[rule]]\nwho = \"astronaut\"\ndo = \"swap:hopper\"\n\n[[rule]]\nwho = \"hopper\"\ndo = \"pass\"\n";
     fs::write(bench.path("rules.toml"), rules).unwrap();
-    let ran = bench.run(&["process", "both.png", "-o", "out.png", "--rules", "rules.toml", "--json"]);
+    let ran =
+        bench.run(&["process", "both.png", "-o", "out.png", "--rules", "rules.toml", "--json"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let json = ran.json();
     let faces = json["pictures"][0]["report"]["faces"].as_array().unwrap();

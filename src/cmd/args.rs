@@ -49,7 +49,9 @@ pub(crate) enum Command {
     /// Checks models, sources, the sandbox and the machine
     Check(CheckArgs),
     /// Prints a completion script for a shell
-    #[command(after_help = "Example:\n  mien completions bash > ~/.local/share/bash-completion/completions/mien")]
+    #[command(
+        after_help = "Example:\n  mien completions bash > ~/.local/share/bash-completion/completions/mien"
+    )]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,

@@ -14,15 +14,13 @@ use super::error::{Error, Result};
 use super::fetch::Fetcher;
 use super::figures::{self, Environment, Row, Run};
 use super::inputs::Task;
-use super::recipe::Asked;
 use super::out;
+use super::recipe::Asked;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let sizes = args.sizes.iter().map(|text| height(text)).collect::<Result<Vec<u16>>>()?;
-    let action: Action = args
-        .action
-        .parse()
-        .map_err(|error| Error::Usage(format!("--action: {error}")))?;
+    let action: Action =
+        args.action.parse().map_err(|error| Error::Usage(format!("--action: {error}")))?;
     let then = args.compare.as_deref().map(stored).transpose()?;
     let home = mien_vault::Home::from_env()?;
     let mut fetcher = Fetcher::new(args.run.quiet)?;
@@ -144,8 +142,17 @@ fn text(run: &Run) -> String {
     let mut text = format!(
         "mien {} · {} · {} of {} cores · kernel {} · load {:.1} · {}\n\
          {} · start to first result {:.0} ms · peak memory {:.0} MiB worker, {:.0} MiB root\n\n",
-        e.version, e.cpu, e.threads, e.cores, e.kernel, e.load, e.date, run.action, run.start_ms,
-        run.worker_peak_mib, run.root_peak_mib
+        e.version,
+        e.cpu,
+        e.threads,
+        e.cores,
+        e.kernel,
+        e.load,
+        e.date,
+        run.action,
+        run.start_ms,
+        run.worker_peak_mib,
+        run.root_peak_mib
     );
     let rows: Vec<Vec<String>> = run
         .rows
@@ -182,8 +189,7 @@ fn against(now: &Run, then: &Run, json: bool) -> Result<()> {
     if ratios.is_empty() {
         return Err(Error::Usage("The stored run has no size in common with this one".to_owned()));
     }
-    let words: Vec<String> =
-        ratios.iter().map(|r| format!("{} {:.2}", r.size, r.median)).collect();
+    let words: Vec<String> = ratios.iter().map(|r| format!("{} {:.2}", r.size, r.median)).collect();
     if !json {
         out::line(&format!("\nmedian against the stored run: {}", words.join(", ")))?;
     }

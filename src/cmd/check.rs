@@ -45,7 +45,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
             out::line(&format!("{mark}  {}: {}", finding.what, finding.detail))?;
         }
     }
-    if bad == 0 { Ok(()) } else { Err(Error::Check(format!("{bad} of {} checks failed", findings.len()))) }
+    if bad == 0 {
+        Ok(())
+    } else {
+        Err(Error::Check(format!("{bad} of {} checks failed", findings.len())))
+    }
 }
 
 fn models(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {
@@ -96,7 +100,8 @@ fn sandbox(desk: &mut Desk, findings: &mut Vec<Finding>) -> Result<()> {
         ("descriptors closed", held.closed),
         ("system calls filtered (seccomp)", held.seccomp),
     ] {
-        let (state, detail) = if holds { (State::Ok, "holds") } else { (State::Bad, "does not hold") };
+        let (state, detail) =
+            if holds { (State::Ok, "holds") } else { (State::Bad, "does not hold") };
         add(what, state, detail.to_owned());
     }
     let (state, detail) = match held.landlock {
@@ -110,7 +115,11 @@ fn sandbox(desk: &mut Desk, findings: &mut Vec<Finding>) -> Result<()> {
         match attempt.errno {
             Some(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
-                findings.push(Finding { what, state: State::Ok, detail: format!("refused: {error}") });
+                findings.push(Finding {
+                    what,
+                    state: State::Ok,
+                    detail: format!("refused: {error}"),
+                });
             }
             None => {
                 let detail = "IT WORKED: the sandbox has a hole".to_owned();

@@ -22,8 +22,8 @@ use super::error::{Error, Result};
 use super::fetch::Fetcher;
 use super::inputs::Task;
 use super::judge::{self, Judgement};
-use super::recipe::Asked;
 use super::out;
+use super::recipe::Asked;
 
 /// Name in the store, portrait, pseudonym.
 const SOURCES: [(&str, &str, &str); 2] =
@@ -71,11 +71,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let store = ModelStore::new(&home);
     let recognises = store.by_role(Role::Embedder)?.is_some();
     let judges = store.by_role(Role::Judge)?.is_some();
-    let mut left_out: Vec<String> = fetched
-        .skipped
-        .iter()
-        .map(|(name, why)| format!("model {name}: {why}"))
-        .collect();
+    let mut left_out: Vec<String> =
+        fetched.skipped.iter().map(|(name, why)| format!("model {name}: {why}")).collect();
     enrol(&mut desk)?;
     let mut pictures = Vec::new();
     for (recipe, action, input, output) in plan(&mut desk, folder)? {
@@ -129,8 +126,7 @@ type Planned = (&'static str, Action, PathBuf, &'static str);
 fn plan(desk: &mut Desk, folder: &Path) -> Result<Vec<Planned>> {
     let pictures = desk.home.pictures();
     let group = folder.join(GROUP);
-    let portraits =
-        [SOURCES[0].1, SOURCES[1].1, STRANGER].map(|file| pictures.join(file)).to_vec();
+    let portraits = [SOURCES[0].1, SOURCES[1].1, STRANGER].map(|file| pictures.join(file)).to_vec();
     desk.sheet(&portraits, 3, (480, 480), &group, 92)?;
     let action = |text: &str| text.parse::<Action>().expect("an action of ours");
     Ok(vec![
@@ -262,9 +258,8 @@ fn finish(args: &DemoArgs, report: &Report) -> Result<()> {
 fn table(report: &Report) -> String {
     let mut rows = Vec::new();
     for shown in &report.pictures {
-        let name = |path: &Path| {
-            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-        };
+        let name =
+            |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let inference: f32 = shown.report.stages.iter().map(|s| s.inference_ms).sum();
         let done: Vec<&str> = shown.report.faces.iter().map(|f| f.done.as_str()).collect();
         let judged = shown.judged.as_ref().map_or("not judged".to_owned(), |all| {

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mien_base::clock::{Clock, Mono, SystemClock, Wall};
@@ -37,7 +36,6 @@ pub(crate) struct Desk {
     jobs: u64,
     start: Mono,
     policy: Policy,
-    stop: Arc<AtomicBool>,
 }
 
 /// An input as the command line writes it; `-` is standard input.
@@ -102,7 +100,8 @@ impl Desk {
         if let Some(threads) = run.threads {
             let wanted = || Error::Usage("--threads takes 1 to 256".to_owned());
             let threads = u16::try_from(threads).map_err(|_| wanted())?;
-            config.threads = if (1..=256).contains(&threads) { threads } else { return Err(wanted()) };
+            config.threads =
+                if (1..=256).contains(&threads) { threads } else { return Err(wanted()) };
         }
         let job = run.job.as_deref().map(|text| {
             text.parse().map_err(|_| Error::Usage("--job takes 32 hex digits".to_owned()))
@@ -120,7 +119,7 @@ impl Desk {
         let wall = run.clock.map_or_else(|| clock.wall(), Wall);
         let start = clock.mono();
         let policy = Policy::default();
-        Ok(Self { home, sources, clock, worker, wall, job, jobs: 0, start, policy, stop })
+        Ok(Self { home, sources, clock, worker, wall, job, jobs: 0, start, policy })
     }
 
     /// Adds a source to what the worker knows.
@@ -136,11 +135,6 @@ impl Desk {
         self.worker.set_policy(self.policy.clone());
     }
 
-    /// True once the user has stopped it.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
     /// Time since the desk was opened.
     pub(crate) fn passed(&self) -> Duration {
         self.clock.mono().since(self.start)
@@ -152,8 +146,8 @@ impl Desk {
             Some(job) => job,
             None => {
                 let mut bytes = [0; 16];
-                let mut random = fs::File::open("/dev/urandom")
-                    .map_err(|source| Error::random(source))?;
+                let mut random =
+                    fs::File::open("/dev/urandom").map_err(|source| Error::random(source))?;
                 random.read_exact(&mut bytes).map_err(Error::random)?;
                 self.job = Some(JobId(bytes));
                 JobId(bytes)
@@ -226,7 +220,14 @@ impl Desk {
         let format = super::inputs::by_name(sheet)?.map(Into::into);
         let write = wire::Output { format, quality };
         let output = output(sheet);
-        self.worker.sheet(&SheetJob { job, inputs: &inputs, columns, cell, output: &output, write })?;
+        self.worker.sheet(&SheetJob {
+            job,
+            inputs: &inputs,
+            columns,
+            cell,
+            output: &output,
+            write,
+        })?;
         Ok(())
     }
 
@@ -242,9 +243,13 @@ impl Desk {
         let source = self.policy.sources.iter().find(|s| s.record.identity == *identity);
         let now = self.wall;
         let reason = match source.and_then(|source| source.consents.first()) {
-            None => "has no consent record; enrol it with one (`mien source enrol --help`)".to_owned(),
+            None => {
+                "has no consent record; enrol it with one (`mien source enrol --help`)".to_owned()
+            }
             Some(c) if c.revoked.is_some_and(|at| at <= now) => "took its consent back".to_owned(),
-            Some(c) if c.expires <= now => format!("had consent until {}; it has expired", c.expires),
+            Some(c) if c.expires <= now => {
+                format!("had consent until {}; it has expired", c.expires)
+            }
             Some(c) if c.granted > now => format!("has consent only from {} on", c.granted),
             Some(c) if !c.scope.contains(&Scope::Swap) => {
                 "has consent, but not with scope `swap`".to_owned()

@@ -14,7 +14,9 @@ pub(crate) fn run(args: &DetectArgs) -> Result<()> {
         Some(path) => {
             let to_stdout = path.as_os_str() == "-";
             if to_stdout && args.run.json {
-                return Err(Error::Usage("--json and `--draw -` both write standard output".into()));
+                return Err(Error::Usage(
+                    "--json and `--draw -` both write standard output".into(),
+                ));
             }
             let format = if to_stdout { None } else { inputs::by_name(path)?.map(Into::into) };
             Some((desk::output(path), wire::Output { format, quality: 92 }))

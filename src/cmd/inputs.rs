@@ -38,13 +38,15 @@ pub(crate) fn plan(
         return Err(Error::Usage("Standard input (`-`) is taken alone".to_owned()));
     }
     let folder_in = inputs.iter().any(|p| p.is_dir());
-    let into_folder = !is_dash(output) && (folder_in || inputs.len() > 1 || output.is_dir() || ends_in_slash(output));
+    let into_folder = !is_dash(output)
+        && (folder_in || inputs.len() > 1 || output.is_dir() || ends_in_slash(output));
     if into_folder && stdin > 0 {
         let text = "Standard input has no name: give a file or `-` as --output, not a folder";
         return Err(Error::Usage(text.to_owned()));
     }
     if is_dash(output) && (folder_in || inputs.len() > 1) {
-        let text = "Standard output (`-`) takes one picture: give one input, or a folder as --output";
+        let text =
+            "Standard output (`-`) takes one picture: give one input, or a folder as --output";
         return Err(Error::Usage(text.to_owned()));
     }
     if !into_folder {
@@ -52,7 +54,8 @@ pub(crate) fn plan(
         return Ok(vec![Task { input: inputs[0].clone(), output: output.to_owned(), format }]);
     }
     if output.is_file() {
-        let text = format!("--output `{}` is a file; several inputs need a folder", output.display());
+        let text =
+            format!("--output `{}` is a file; several inputs need a folder", output.display());
         return Err(Error::Usage(text));
     }
     let mut tasks = Vec::new();
@@ -116,7 +119,8 @@ fn walk(
     depth: usize,
     tasks: &mut Vec<Task>,
 ) -> Result<()> {
-    let failed = |source| Error::File { what: "Can't read folder", path: folder.to_owned(), source };
+    let failed =
+        |source| Error::File { what: "Can't read folder", path: folder.to_owned(), source };
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         entries.push(entry.map_err(failed)?.path());
@@ -166,7 +170,8 @@ mod tests {
     use super::*;
 
     fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("mien-inputs-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("mien-inputs-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("in/deep")).unwrap();
         for file in ["in/b.JPG", "in/a.webp", "in/notes.txt", "in/.c.png", "in/deep/d.png"] {

@@ -37,7 +37,10 @@ fn fetch(args: &FetchArgs) -> Result<()> {
     }
     if !args.quiet {
         let (here, new) = (outcome.present.len(), outcome.fetched.len());
-        out::line(&format!("{new} fetched, {here} here already, {} left out", outcome.skipped.len()))?;
+        out::line(&format!(
+            "{new} fetched, {here} here already, {} left out",
+            outcome.skipped.len()
+        ))?;
     }
     Ok(())
 }

@@ -83,7 +83,8 @@ fn source(desk: &mut Desk, text: &str, args: &ProcessArgs) -> Result<IdentityId>
 
 /// Every source that the recipe names is enrolled, and known before work begins.
 fn check_sources(desk: &Desk, recipe: &Recipe) -> Result<()> {
-    let swaps = recipe.rules.iter().map(|rule| &rule.action).chain([&recipe.action, &recipe.others]);
+    let swaps =
+        recipe.rules.iter().map(|rule| &rule.action).chain([&recipe.action, &recipe.others]);
     for action in swaps {
         if let mien_base::recipe::Action::Swap(swap) = action {
             desk.check_swap(&swap.source)?;

@@ -96,7 +96,10 @@ fn within(option: &str, value: f32, least: f32, most: f32) -> Result<()> {
     Err(usage(option, &value.to_string(), &format!("{least} to {most}")))
 }
 
-fn parse<T: std::str::FromStr<Err = mien_base::id::BadName>>(option: &str, name: &str) -> Result<T> {
+fn parse<T: std::str::FromStr<Err = mien_base::id::BadName>>(
+    option: &str,
+    name: &str,
+) -> Result<T> {
     name.parse().map_err(|error| Error::Usage(format!("{option}: {error}")))
 }
 
@@ -104,7 +107,9 @@ fn parse<T: std::str::FromStr<Err = mien_base::id::BadName>>(option: &str, name:
 fn action(option: &str, how: &str, overlay: &mut Option<PathBuf>) -> Result<Action> {
     match action_or(option, how, overlay)? {
         action @ Action::Anonymise(_) => Ok(action),
-        Action::Pass => Err(usage(option, how, "to leave faces as they are use --others pass or a rule")),
+        Action::Pass => {
+            Err(usage(option, how, "to leave faces as they are use --others pass or a rule"))
+        }
         Action::Swap(_) => Err(usage(option, how, "to swap use --swap NAME")),
     }
 }
@@ -214,7 +219,8 @@ fn mask(args: &MaskArgs) -> Result<Mask> {
 fn mark(args: &MarkArgs) -> Result<Mark> {
     within("--label-height", args.label_height, 0.05, 0.25)?;
     let printable = |b: u8| b.is_ascii_graphic() && b != b'"' && b != b'\\';
-    if args.producer.is_empty() || args.producer.len() > 64 || !args.producer.bytes().all(printable) {
+    if args.producer.is_empty() || args.producer.len() > 64 || !args.producer.bytes().all(printable)
+    {
         let wanted = "1 to 64 printable ASCII characters without space, quote, backslash";
         return Err(usage("--producer", &args.producer, wanted));
     }
@@ -265,15 +271,17 @@ struct RuleEntry {
 
 fn read_rules(path: &Path, overlay: &mut Option<PathBuf>) -> Result<Vec<Rule>> {
     let text = super::desk::read_text("Can't read the rule file", path)?;
-    rules(&text, overlay)
-        .map_err(|(at, message)| {
-            let line = text[..at.min(text.len())].matches('\n').count() + 1;
-            Error::Usage(format!("{} line {line}: {message}", path.display()))
-        })
+    rules(&text, overlay).map_err(|(at, message)| {
+        let line = text[..at.min(text.len())].matches('\n').count() + 1;
+        Error::Usage(format!("{} line {line}: {message}", path.display()))
+    })
 }
 
 /// Rules of a file; an error says at which byte.
-fn rules(text: &str, overlay: &mut Option<PathBuf>) -> std::result::Result<Vec<Rule>, (usize, String)> {
+fn rules(
+    text: &str,
+    overlay: &mut Option<PathBuf>,
+) -> std::result::Result<Vec<Rule>, (usize, String)> {
     let file: RuleFile = toml::from_str(text)
         .map_err(|error| (error.span().map_or(0, |s| s.start), error.message().to_owned()))?;
     if file.rule.len() > limits::RULES {

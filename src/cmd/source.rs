@@ -57,7 +57,8 @@ fn consent(args: &EnrolArgs, identity: &IdentityId, now: Wall) -> Result<Option<
         let text = desk::read_text("Can't read the consent record", file)?;
         return Ok(Some(mien_vault::consent::parse(&text, identity)?));
     }
-    let (Some(subject), Some(purpose), Some(days)) = (&args.subject, &args.purpose, args.days) else {
+    let (Some(subject), Some(purpose), Some(days)) = (&args.subject, &args.purpose, args.days)
+    else {
         return Ok(None);
     };
     let scope = args.scope.iter().map(|scope| match scope {

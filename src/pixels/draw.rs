@@ -31,8 +31,7 @@ fn fill(picture: &mut ViewMut<'_, 3>, rect: &Rect, colour: [u8; 3]) {
     if x1 <= x0 || y1 <= y0 {
         return;
     }
-    let mut part =
-        picture.reborrow().crop(Roi { x: x0, y: y0, width: x1 - x0, height: y1 - y0 });
+    let mut part = picture.reborrow().crop(Roi { x: x0, y: y0, width: x1 - x0, height: y1 - y0 });
     for y in 0..y1 - y0 {
         part.row_mut(y).as_chunks_mut::<3>().0.fill(colour);
     }

@@ -57,8 +57,18 @@ impl Bench {
     /// Enrols a source with consent to everything for ten days.
     pub fn enrol(&self, name: &str, picture: &Path) {
         let ran = self.run(&[
-            "source", "enrol", name, picture.to_str().unwrap(), "--subject", "s-1", "--purpose",
-            "test", "--scope", "swap,reveal", "--days", "10",
+            "source",
+            "enrol",
+            name,
+            picture.to_str().unwrap(),
+            "--subject",
+            "s-1",
+            "--purpose",
+            "test",
+            "--scope",
+            "swap,reveal",
+            "--days",
+            "10",
         ]);
         assert_eq!(ran.code, 0, "{}", ran.err);
     }
