@@ -6,8 +6,9 @@
 mod errors;
 pub mod tensor;
 pub mod contract;
-pub mod backend;
 pub mod made;
+pub mod onnx;
+pub mod backend;
 pub mod suite;
 pub mod cpu;
 

@@ -13,7 +13,6 @@ use crate::backend::{Backend, Cover, Likeness, MeshWarp, Normalise, Shape, Tone}
 use crate::contract::Contract;
 use crate::tensor::Tensor;
 
-mod weights;
 mod session;
 mod ops;
 

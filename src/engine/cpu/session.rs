@@ -7,9 +7,9 @@ use mien_base::limits::MODEL_FILE;
 use rten::{ModelOptions, NodeId, OpRegistry, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::{Layout, TensorView};
 
-use super::weights::{self, Declared};
 use crate::backend;
 use crate::contract::{Contract, Dim, Port};
+use crate::onnx::{self, Declared};
 use crate::tensor::{Tensor, all_finite, values};
 use crate::{Error, Result};
 
@@ -238,7 +238,7 @@ impl Session {
         if bytes.len() as u64 > MODEL_FILE {
             return Err(load(format!("{} bytes are more than {MODEL_FILE}", bytes.len())));
         }
-        let facts = weights::facts(&bytes).map_err(load)?;
+        let facts = onnx::facts(&bytes).map_err(load)?;
         if !contract.inputs.is_empty() && contract.inputs.len() != facts.inputs.len() {
             let (has, needs) = (facts.inputs.len(), contract.inputs.len());
             return Err(broken(format!("it has {has} inputs where {needs} are needed")));

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use mien_base::limits::TENSOR_VALUES;
 
 use crate::contract::Dim;
+use crate::tensor::Tensor;
+use crate::{Error, Result};
 
 /// Most nodes, initialisers and ports of a model, together.
 const PARTS: usize = 100_000;
@@ -97,10 +99,14 @@ fn text(bytes: &[u8]) -> Found<&str> {
     std::str::from_utf8(bytes).map_err(|_| "a name is not UTF-8".into())
 }
 
-/// A tensor's claims, checked; small integer and float tensors keep their values.
+/// A tensor's claims, checked, and where its values are.
 struct TensorFacts<'a> {
     name: &'a str,
-    small: Option<Vec<f64>>,
+    element: u64,
+    shape: Vec<usize>,
+    raw: Option<&'a [u8]>,
+    floats: Vec<&'a [u8]>,
+    varints: Vec<&'a [u8]>,
 }
 
 fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
@@ -157,8 +163,40 @@ fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
     if carried != claim {
         return Err(format!("tensor `{name}` claims {claim} values and carries {carried}"));
     }
-    let small = (claim <= AXES as u64 * 2).then(|| small_values(element, raw, &varints, &floats));
-    Ok(TensorFacts { name, small: small.flatten() })
+    let shape = dims.iter().map(|&d| d as usize).collect();
+    Ok(TensorFacts { name, element, shape, raw, floats, varints })
+}
+
+impl TensorFacts<'_> {
+    /// The values of a small integer or float tensor.
+    fn small(&self) -> Option<Vec<f64>> {
+        let count: usize = self.shape.iter().product();
+        let values = || small_values(self.element, self.raw, &self.varints, &self.floats);
+        (count <= AXES * 2).then(values).flatten()
+    }
+
+    /// The values of a float or half-precision tensor.
+    fn floats(&self) -> Option<Vec<f32>> {
+        let single = |b: &[u8]| b.try_into().map(f32::from_le_bytes).ok();
+        let half = |b: &[u8]| b.try_into().map(|b| half_to_single(u16::from_le_bytes(b))).ok();
+        match (self.element, self.raw) {
+            (1, Some(raw)) => raw.chunks_exact(4).map(single).collect(),
+            (1, None) => self.floats.iter().flat_map(|p| p.chunks_exact(4)).map(single).collect(),
+            (10, Some(raw)) => raw.chunks_exact(2).map(half).collect(),
+            _ => None,
+        }
+    }
+}
+
+fn half_to_single(bits: u16) -> f32 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 0x3ff));
+    let size = match exponent {
+        0 => fraction * 2.0_f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2.0_f32.powi(exponent - 15),
+    };
+    if bits >> 15 == 1 { -size } else { size }
 }
 
 fn small_values(
@@ -277,7 +315,7 @@ fn check_attribute(operator: &str, message: &[u8]) -> Found<Option<Vec<f64>>> {
     while let Some(field) = fields.next()? {
         match field {
             Field::Bytes(1, n) => name = text(n)?,
-            Field::Bytes(5, t) => values = tensor(t)?.small,
+            Field::Bytes(5, t) => values = tensor(t)?.small(),
             Field::Bytes(6 | 10 | 11 | 22 | 23, _) => {
                 return Err(format!("operator {operator} holds a graph, which is not supported"));
             }
@@ -305,25 +343,28 @@ fn check_attribute(operator: &str, message: &[u8]) -> Found<Option<Vec<f64>>> {
 
 /// Refuses an operator whose constant input would make its output huge.
 fn check_growth(node: &NodeFacts<'_>, small: &BTreeMap<&str, Vec<f64>>) -> Found<()> {
-    let shapes: &[usize] = match node.operator {
-        "ConstantOfShape" => &[0],
-        "Expand" | "Tile" | "Upsample" | "Pad" | "OneHot" | "Reshape" => &[1],
-        "Resize" => &[1, 2, 3],
-        "Range" => &[0, 1, 2],
+    // The inputs that say how much, and whether by their product or by the largest of them.
+    let (inputs, product): (&[usize], bool) = match node.operator {
+        "ConstantOfShape" => (&[0], true),
+        "Expand" | "Tile" | "Upsample" | "Reshape" | "OneHot" => (&[1], true),
+        "Resize" => (&[2, 3], true),
+        "Range" => (&[0, 1], false),
+        "Pad" => (&[1], false),
         _ => return Ok(()),
     };
-    for input in shapes.iter().filter_map(|&i| node.inputs.get(i)) {
-        let product: f64 =
-            small.get(input).map_or(1.0, |v| v.iter().map(|v| v.abs().max(1.0)).product());
-        if product.is_nan() || product > TENSOR_VALUES as f64 {
+    let most = if node.operator == "Pad" { WINDOW as f64 } else { TENSOR_VALUES as f64 };
+    for values in inputs.iter().filter_map(|&i| small.get(node.inputs.get(i)?)) {
+        let sizes = values.iter().map(|v| v.abs().max(1.0));
+        let size: f64 = if product { sizes.product() } else { sizes.fold(1.0, f64::max) };
+        if size > most || values.iter().any(|v| v.is_nan()) {
             return Err(format!("operator {} asks for a huge tensor", node.operator));
         }
     }
     Ok(())
 }
 
-/// Reads a whole ONNX file's claims.
-pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
+/// The graph of an ONNX file.
+fn graph(bytes: &[u8]) -> Found<&[u8]> {
     let mut graph = None;
     let mut fields = Fields(bytes);
     while let Some(field) = fields.next()? {
@@ -334,7 +375,47 @@ pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
             _ => {}
         }
     }
-    let graph = graph.ok_or("it is not an ONNX file: it holds no graph")?;
+    graph.ok_or_else(|| "it is not an ONNX file: it holds no graph".into())
+}
+
+/// Which constant of a model is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constant<'a> {
+    Named(&'a str),
+    /// The last of the file: where inswapper keeps the map of its embeddings.
+    Last,
+}
+
+/// A float constant of a model's file, for what a session does not hand out.
+///
+/// # Errors
+/// `Load` when the file is damaged, `Contract` when it has no such constant of floats.
+pub fn constant(model: &str, bytes: &[u8], which: Constant<'_>) -> Result<Tensor> {
+    let found = find_constant(bytes, which)
+        .map_err(|detail| Error::Load { model: model.to_owned(), detail })?;
+    found.ok_or_else(|| Error::Contract {
+        model: model.to_owned(),
+        detail: format!("it has no constant of floats where {which:?} is needed"),
+    })
+}
+
+fn find_constant(bytes: &[u8], which: Constant<'_>) -> Found<Option<Tensor>> {
+    let mut fields = Fields(graph(bytes)?);
+    let mut found = None;
+    while let Some(field) = fields.next()? {
+        let Field::Bytes(5, message) = field else { continue };
+        let tensor = tensor(message)?;
+        if which == Constant::Last || which == Constant::Named(tensor.name) {
+            found = Some(tensor);
+        }
+    }
+    let tensor = found.and_then(|tensor| Some((tensor.floats()?, tensor.shape)));
+    Ok(tensor.map(|(data, shape)| Tensor { shape, data }))
+}
+
+/// Reads a whole ONNX file's claims.
+pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
+    let graph = graph(bytes)?;
     let (mut facts, mut small, mut nodes) = (Facts::default(), BTreeMap::new(), Vec::new());
     let (mut initialised, mut parts) = (std::collections::BTreeSet::new(), 0);
     let mut fields = Fields(graph);
@@ -348,7 +429,7 @@ pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
             Field::Bytes(5, message) => {
                 let tensor = tensor(message)?;
                 initialised.insert(tensor.name);
-                tensor.small.and_then(|values| small.insert(tensor.name, values));
+                tensor.small().and_then(|values| small.insert(tensor.name, values));
             }
             Field::Bytes(11, message) => facts.inputs.push(value_info(message)?),
             Field::Bytes(12, message) => facts.outputs.push(value_info(message)?),
@@ -370,4 +451,60 @@ pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
         return Err("it has no output".into());
     }
     Ok(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::Model;
+
+    #[test]
+    fn a_constant_is_read_by_name_and_as_the_last() {
+        let bytes = Model::new()
+            .input("x", &[2])
+            .weight("first", &[2], &[1.5, -2.5])
+            .half("emap", &[2, 3], &[0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000, 0x3555])
+            .node("Mul", &["x", "first"], &["y"], &[])
+            .output("y", &[2])
+            .bytes();
+        let first = constant("made", &bytes, Constant::Named("first")).unwrap();
+        assert_eq!(first, Tensor { shape: vec![2], data: vec![1.5, -2.5] });
+        let last = constant("made", &bytes, Constant::Last).unwrap();
+        assert_eq!(last.shape, [2, 3]);
+        assert_eq!(last.data, [1.0, -2.0, 2.0_f32.powi(-24), 65504.0, -0.0, 0.333_251_95]);
+        assert_eq!(last, constant("made", &bytes, Constant::Named("emap")).unwrap());
+        let missing = constant("made", &bytes, Constant::Named("second"));
+        assert!(matches!(missing, Err(Error::Contract { .. })), "{missing:?}");
+        let cut = constant("made", &bytes[..bytes.len() - 3], Constant::Last);
+        assert!(matches!(cut, Err(Error::Load { .. })), "{cut:?}");
+    }
+
+    #[test]
+    fn ports_are_told_from_constants() {
+        // Old files list their constants as inputs too.
+        let bytes = Model::new()
+            .input("x", &[1, 0])
+            .input("w", &[4])
+            .weight("w", &[4], &[1.0; 4])
+            .node("Mul", &["x", "w"], &["y"], &[])
+            .output("y", &[1, 4])
+            .bytes();
+        let facts = facts(&bytes).unwrap();
+        let names: Vec<_> = facts.inputs.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["x"]);
+        assert_eq!(facts.inputs[0].shape, Some(vec![Dim::Fixed(1), Dim::Any]));
+        assert_eq!(facts.outputs[0].shape, Some(vec![Dim::Fixed(1), Dim::Fixed(4)]));
+    }
+
+    #[test]
+    fn what_is_ordinary_is_not_called_huge() {
+        let model = Model::new()
+            .input("x", &[1, 3, 64, 64])
+            .integers("pads", &[0, 0, 200, 200, 0, 0, 200, 200])
+            .node("Pad", &["x", "pads"], &["p"], &[])
+            .integers("shape", &[1, 3, -1])
+            .node("Reshape", &["p", "shape"], &["y"], &[])
+            .output("y", &[1, 3, 0]);
+        facts(&model.bytes()).unwrap();
+    }
 }
