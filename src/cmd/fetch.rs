@@ -57,7 +57,7 @@ impl Fetcher {
             return ControlFlow::Continue(());
         }
         match event {
-            Event::Waiting => self.say("another mien is fetching; waiting for it"),
+            Event::Waiting { again: false } => self.say("another mien is fetching; waiting for it"),
             Event::Plan { items, packages, bytes } => self.say(&format!(
                 "fetching {items} files out of {packages} packages, {} MB, once",
                 bytes / 1_000_000

@@ -37,12 +37,12 @@ pub enum Selection<'a> {
     Roles(&'a [Role]),
 }
 
-/// What happens, for whoever shows it. `Waiting`, `Download` and `Convert` come again and again.
+/// What happens, for whoever shows it. `Download` and `Convert` come again and again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Another program fetches; this one waits for it.
-    Waiting,
+    /// Another program fetches; this one waits for it, and says so `again` every now and then.
+    Waiting { again: bool },
     /// What is to be done. Said once, and not at all when nothing is missing.
     Plan { items: usize, packages: usize, bytes: u64 },
     /// A package is on its way; `done` grows, and may overshoot.
@@ -223,11 +223,13 @@ fn say(progress: Progress<'_>, event: &Event<'_>) -> Result<()> {
 
 fn wait_for_turn(staging: &Path, progress: Progress<'_>) -> Result<Lock> {
     let path = files::with_suffix(staging, ".lock");
+    let mut again = false;
     loop {
         if let Some(lock) = Lock::try_take(&path)? {
             return Ok(lock);
         }
-        say(progress, &Event::Waiting)?;
+        say(progress, &Event::Waiting { again })?;
+        again = true;
         std::thread::sleep(WAIT);
     }
 }
