@@ -102,7 +102,19 @@ impl Frame {
             // A single component is never interleaved, so its factors mean nothing.
             (only.across, only.down) = (1, 1);
         }
-        Ok(Self { marker, size, components })
+        let frame = Self { marker, size, components };
+        // The decoder takes the first component for the finest, and would give a wrong picture.
+        let (across, down) = frame.most();
+        let first = frame.components[0];
+        if (u32::from(first.across), u32::from(first.down)) != (across, down)
+            || across == 3
+            || !frame.components.iter().all(|c| {
+                across.is_multiple_of(u32::from(c.across)) && down.is_multiple_of(u32::from(c.down))
+            })
+        {
+            return Err(Error::Foreign { what: "JPEG with unusual sampling", advice: ADVICE });
+        }
+        Ok(frame)
     }
 
     pub(crate) fn progressive(&self) -> bool {
