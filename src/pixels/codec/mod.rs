@@ -30,7 +30,7 @@ use crate::errors::{Error, Result};
 use crate::view::{Grey, Rgb, View};
 use meta::IccSpace;
 
-/// Quality of a JPEG file when nobody says otherwise; from 90 on the colours keep full resolution.
+/// Quality of a JPEG file when nobody says otherwise; from 95 on the colours keep full resolution.
 pub const QUALITY: u8 = 92;
 
 /// A decoded picture.
