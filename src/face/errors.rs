@@ -39,6 +39,9 @@ pub enum Error {
     /// An identity that a recipe names and nobody enrolled.
     #[error("Identity `{identity}` is not enrolled for recognition: {detail}")]
     Unknown { identity: IdentityId, detail: String },
+    /// A picture that is none.
+    #[error("The picture has no pixels")]
+    Empty,
     /// A picture that can't be enrolled.
     #[error("The picture can't be enrolled: {reason}")]
     Enrol { reason: String },
@@ -67,9 +70,28 @@ impl Error {
             Self::Refused { .. } => ErrorKind::ContentRefused,
             Self::NoConsent { .. } => ErrorKind::NoConsent,
             Self::Recipe { .. } | Self::Unknown { .. } => ErrorKind::Usage,
-            Self::Enrol { .. } | Self::Source { .. } => ErrorKind::BadInput,
+            Self::Empty | Self::Enrol { .. } | Self::Source { .. } => ErrorKind::BadInput,
             Self::Face { .. } => ErrorKind::Internal,
             Self::Mark { .. } => ErrorKind::NotMarked,
+        }
+    }
+
+    /// True when it concerns one face only, which is then covered. A picture operation that failed
+    /// may have left the picture half changed: that concerns all of it.
+    pub(crate) const fn is_of_face(&self) -> bool {
+        match self {
+            Self::Engine { source, .. } => !matches!(source, mien_engine::Error::Picture { .. }),
+            Self::Face { .. } | Self::Output { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The reason in a face's report.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Engine { source, .. } => source.to_string(),
+            Self::Face { detail } => detail.clone(),
+            other => other.to_string(),
         }
     }
 

@@ -105,6 +105,11 @@ impl<B: Backend> Models<B> {
         self.detectors.get_mut(id).ok_or_else(|| Error::NotLoaded { model: id.clone() })
     }
 
+    /// Checks that a generator of that name is loaded.
+    pub(crate) fn has_generator(&self, id: &ModelId) -> Result<()> {
+        Err(Error::NotLoaded { model: id.clone() })
+    }
+
     /// The independent judge, for tests and the demo.
     pub const fn judge(&mut self) -> Option<&mut Judge<B>> {
         self.judge.as_mut()

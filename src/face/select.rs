@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use mien_base::id::IdentityId;
 use mien_base::recipe::{Order, Select, SelectMode, Zone};
-use mien_pixels::geometry::{Point, Size};
+use mien_pixels::geometry::Size;
 
 use crate::subject::Face;
 
@@ -17,11 +17,9 @@ pub fn left_out(
     select: &Select,
     picture: Size,
 ) -> Vec<Option<&'static str>> {
-    let mut out: Vec<Option<&'static str>> = faces
-        .iter()
-        .map(|f| {
-            (!in_zones(f.rect.centre(), &select.zones, picture)).then_some("outside the zones")
-        })
+    let mut out: Vec<Option<&'static str>> = in_zones(faces, &select.zones, picture)
+        .into_iter()
+        .map(|inside| (!inside).then_some("outside the zones"))
         .collect();
     let inside: Vec<usize> = (0..faces.len()).filter(|&i| out[i].is_none()).collect();
     match select.mode {
@@ -66,10 +64,15 @@ pub fn ordered(faces: &[Face], mut indices: Vec<usize>, order: Order) -> Vec<usi
     indices
 }
 
-/// True when there are no zones or the point lies in one.
-fn in_zones(point: Point, zones: &[Zone], picture: Size) -> bool {
-    let at = (point.x / picture.width as f32, point.y / picture.height as f32);
-    zones.is_empty() || zones.iter().any(|z| is_inside(at, &z.points))
+/// For each face whether its centre lies in one of the zones; everywhere when there are none.
+#[must_use]
+pub fn in_zones(faces: &[Face], zones: &[Zone], picture: Size) -> Vec<bool> {
+    let inside = |face: &Face| {
+        let centre = face.rect.centre();
+        let at = (centre.x / picture.width as f32, centre.y / picture.height as f32);
+        zones.is_empty() || zones.iter().any(|z| is_inside(at, &z.points))
+    };
+    faces.iter().map(inside).collect()
 }
 
 /// Even-odd rule.
@@ -88,7 +91,7 @@ fn is_inside((x, y): (f32, f32), polygon: &[(f32, f32)]) -> bool {
 mod tests {
     use super::*;
     use crate::subject::Landmarks5;
-    use mien_pixels::geometry::Rect;
+    use mien_pixels::geometry::{Point, Rect};
 
     const PICTURE: Size = Size::new(100, 100);
 

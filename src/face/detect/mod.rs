@@ -36,6 +36,21 @@ pub struct Candidate {
     pub points: [Point; 5],
 }
 
+impl Candidate {
+    /// True when its box is one, about on the canvas, and its score a probability.
+    fn is_plausible(&self, canvas: Size) -> bool {
+        let r = &self.rect;
+        let (width, height) = (canvas.width as f32, canvas.height as f32);
+        let most = 3.0 * width.max(height);
+        let centre = r.centre();
+        (1.0..=most).contains(&r.width())
+            && (1.0..=most).contains(&r.height())
+            && (-0.25 * width..=1.25 * width).contains(&centre.x)
+            && (-0.25 * height..=1.25 * height).contains(&centre.y)
+            && (0.0..=1.001).contains(&self.score)
+    }
+}
+
 /// How to look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -273,26 +288,54 @@ impl<B: Backend> Detector<B> {
         found.iter().map(|c| self.check(c, &plan, size)).filter_map(Result::transpose).collect()
     }
 
-    /// A candidate in the picture; `None` when it lies wholly outside, an error when it is not
-    /// finite: a detector that speaks nonsense is not believed about the rest.
+    /// A candidate in the picture; `None` when it lies in the border of the canvas. One that can't
+    /// be is an error: a detector that speaks nonsense is not believed about the rest.
     fn check(&self, found: &Candidate, plan: &fit::Plan, size: Size) -> Result<Option<Face>> {
         let nonsense = || Error::Output {
             model: self.manifest.id.clone(),
             family: self.feed.name,
-            detail: "a face has no finite place".to_owned(),
+            detail: "a face is where none can be".to_owned(),
         };
-        let r = found.rect;
-        let corners = [Point::new(r.x0, r.y0), Point::new(r.x1, r.y1)].map(|p| plan.back(p));
-        if !corners.iter().all(|p| p.x.is_finite() && p.y.is_finite()) {
+        if !found.is_plausible(plan.canvas) {
             return Err(nonsense());
         }
+        let r = found.rect;
+        let corners = [Point::new(r.x0, r.y0), Point::new(r.x1, r.y1)].map(|p| plan.back(p));
         let rect = Rect::around(&corners).ok_or_else(nonsense)?;
         let landmarks = Landmarks5::new(found.points.map(|p| plan.back(p))).ok_or_else(nonsense)?;
         let inside = rect.x1 > 0.0
             && rect.y1 > 0.0
             && rect.x0 < size.width as f32
-            && rect.y0 < size.height as f32
-            && rect.area() > 0.0;
+            && rect.y0 < size.height as f32;
         Ok(inside.then_some(Face { rect, score: found.score.min(1.0), landmarks }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_that_can_not_be_is_not_plausible() {
+        let fine = Candidate {
+            rect: Rect::new(10.0, 10.0, 40.0, 50.0),
+            score: 0.7,
+            points: [Point::default(); 5],
+        };
+        let canvas = Size::new(64, 64);
+        assert!(fine.is_plausible(canvas));
+        for rect in [
+            Rect::new(10.0, 10.0, 10.2, 50.0),
+            Rect::new(40.0, 10.0, 10.0, 50.0),
+            Rect::new(10.0, 10.0, f32::INFINITY, 50.0),
+            Rect::new(f32::NAN, 10.0, 40.0, 50.0),
+            Rect::new(1010.0, 10.0, 1040.0, 50.0),
+            Rect::new(-200.0, -200.0, 264.0, 264.0),
+        ] {
+            assert!(!Candidate { rect, ..fine }.is_plausible(canvas), "{rect:?}");
+        }
+        for score in [-0.1, 1.1, f32::NAN] {
+            assert!(!Candidate { score, ..fine }.is_plausible(canvas), "{score}");
+        }
     }
 }
