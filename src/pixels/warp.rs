@@ -47,7 +47,7 @@ pub fn affine<const C: usize>(
         let mut x = 0;
         while x < width as usize {
             if C == 3 {
-                x = simd::warp::run(level, source, &line, x, row);
+                x += simd::warp::run(level, source, &line, x, row);
             }
             // What stopped it is near the edge: a few pixels, then it may go on.
             let end = (x + 4).min(width as usize);

@@ -1,27 +1,15 @@
 //! Blending of bytes by alpha.
 
-use super::Level;
-
-/// Blends the first pixels of a row; returns how many.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn paste(level: Level, dst: &mut [u8], layer: &[u8], alpha: &[u8]) -> usize {
-    if !level.avx2() {
-        return 0;
-    }
-    // SAFETY: needs AVX2; the level says so only where it was detected.
-    unsafe { avx2::paste(dst, layer, alpha) }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn paste(_: Level, _: &mut [u8], _: &[u8], _: &[u8]) -> usize {
-    0
+first_pixels! {
+    /// Blends a row by alpha.
+    pub(crate) fn paste(dst: &mut [u8], layer: &[u8], alpha: &[u8])
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use crate::simd::load::{bytes_of, load16, store16, thrice};
+    use crate::simd::lanes::{bytes_of, load16, store16, thrice};
 
     #[target_feature(enable = "avx2")]
     pub(super) fn paste(dst: &mut [u8], layer: &[u8], alpha: &[u8]) -> usize {
@@ -54,5 +42,44 @@ mod avx2 {
         let sum = _mm256_add_epi16(_mm256_add_epi16(d255, part), _mm256_set1_epi16(127));
         let over = _mm256_add_epi16(_mm256_srli_epi16::<8>(sum), _mm256_set1_epi16(1));
         bytes_of(_mm256_srli_epi16::<8>(_mm256_add_epi16(sum, over)))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::*;
+
+    use crate::simd::lanes::{load16, load48, store48};
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn paste(dst: &mut [u8], layer: &[u8], alpha: &[u8]) -> usize {
+        let whole = alpha.len() / 16 * 16;
+        for x in (0..whole).step_by(16) {
+            let a = load16(alpha, x);
+            if vmaxvq_u8(a) == 0 {
+                continue;
+            }
+            let (d, s) = (load48(dst, 3 * x), load48(layer, 3 * x));
+            store48(dst, 3 * x, [blend(d[0], s[0], a), blend(d[1], s[1], a), blend(d[2], s[2], a)]);
+        }
+        whole
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn blend(d: uint8x16_t, s: uint8x16_t, a: uint8x16_t) -> uint8x16_t {
+        let rest = vmvnq_u8(a);
+        let low = vmull_u8(vget_low_u8(d), vget_low_u8(rest));
+        let low = vmlal_u8(low, vget_low_u8(s), vget_low_u8(a));
+        let high = vmlal_high_u8(vmull_high_u8(d, rest), s, a);
+        vcombine_u8(div255(low), div255(high))
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn div255(v: uint16x8_t) -> uint8x8_t {
+        let v = vaddq_u16(v, vdupq_n_u16(127));
+        let over = vaddq_u16(vshrq_n_u16::<8>(v), vdupq_n_u16(1));
+        vshrn_n_u16::<8>(vaddq_u16(v, over))
     }
 }

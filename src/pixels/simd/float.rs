@@ -60,34 +60,44 @@ each_level! {
 /// v + 0.5 of each value, cut to 0..=255; 0 when it is not a number.
 pub(crate) fn to_bytes(level: Level, values: &[f32], out: &mut [u8]) {
     let values = &values[..out.len()];
-    let done = to_bytes_fast(level, values, out);
+    let done = sixteens(level, values, out);
     for (o, v) in out[done..].iter_mut().zip(&values[done..]) {
         *o = (v + 0.5) as u8;
     }
 }
 
+first_pixels! {
+    /// The whole sixteens of it.
+    fn sixteens(values: &[f32], out: &mut [u8])
+}
+
 #[cfg(target_arch = "x86_64")]
-fn to_bytes_fast(level: Level, values: &[f32], out: &mut [u8]) -> usize {
-    use super::load::{load8f, rounded, store16};
+mod avx2 {
+    use crate::simd::lanes::{load8f, rounded, store16};
 
     #[target_feature(enable = "avx2")]
-    fn avx2(values: &[f32], out: &mut [u8]) -> usize {
+    pub(super) fn sixteens(values: &[f32], out: &mut [u8]) -> usize {
         let whole = out.len() / 16 * 16;
         for at in (0..whole).step_by(16) {
             store16(out, at, rounded(load8f(values, at), load8f(values, at + 8)));
         }
         whole
     }
-    if !level.avx2() {
-        return 0;
-    }
-    // SAFETY: needs AVX2; the level says so only where it was detected.
-    unsafe { avx2(values, out) }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn to_bytes_fast(_: Level, _: &[f32], _: &mut [u8]) -> usize {
-    0
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use crate::simd::lanes::{load4f, rounded, store16};
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn sixteens(values: &[f32], out: &mut [u8]) -> usize {
+        let whole = out.len() / 16 * 16;
+        for at in (0..whole).step_by(16) {
+            let four = |i: usize| load4f(values, at + 4 * i);
+            store16(out, at, rounded([four(0), four(1), four(2), four(3)]));
+        }
+        whole
+    }
 }
 
 /// Values that a blur sums side by side; its rows are padded to a multiple of it.

@@ -32,10 +32,33 @@ macro_rules! each_level {
     };
 }
 
+/// Does the first pixels of a row with what the level allows, and says how many; 0 where the
+/// caller's plain loop is to do them all.
+macro_rules! first_pixels {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?)) => {
+        $(#[$doc])*
+        $vis fn $name(level: $crate::simd::Level, $($arg: $ty),*) -> usize {
+            #[cfg(target_arch = "x86_64")]
+            if level.avx2() {
+                // SAFETY: needs AVX2; the level says so only where it was detected.
+                return unsafe { avx2::$name($($arg),*) };
+            }
+            #[cfg(target_arch = "aarch64")]
+            if level.neon() {
+                // SAFETY: needs NEON, which every 64-bit ARM processor has.
+                return unsafe { neon::$name($($arg),*) };
+            }
+            let _ = (level, $($arg),*);
+            0
+        }
+    };
+}
+
 pub(crate) mod blend;
 pub(crate) mod float;
-#[cfg(target_arch = "x86_64")]
-mod load;
+#[cfg_attr(target_arch = "x86_64", path = "lanes_avx2.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "lanes_neon.rs")]
+mod lanes;
 pub(crate) mod rgb;
 pub(crate) mod stdm;
 pub(crate) mod sum;
@@ -90,6 +113,11 @@ impl Level {
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn avx2(self) -> bool {
         self.0 == Inner::Avx2
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) fn neon(self) -> bool {
+        self != Self::SCALAR
     }
 
     /// Name in reports.

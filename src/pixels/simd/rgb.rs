@@ -1,122 +1,41 @@
 //! RGB bytes to floats and back, and to luma.
 
-use super::Level;
+/// What is subtracted or multiplied first, and what second; in the order of the values.
+pub(crate) type Factors<'a> = (&'a [f32; 3], &'a [f32; 3]);
 
-/// Scales sixteen pixels at a time into three planes; `mean` and `scale` in the order of the
-/// planes, the first of which is blue when `bgr`. Returns how many pixels are done.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn to_planes(
-    level: Level,
-    row: &[u8],
-    factors: (&[f32; 3], &[f32; 3]),
-    bgr: bool,
-    planes: [&mut [f32]; 3],
-) -> usize {
-    if !level.avx2() {
-        return 0;
-    }
-    // SAFETY: needs AVX2; the level says so only where it was detected.
-    unsafe { avx2::to_planes(row, factors, bgr, planes) }
+first_pixels! {
+    /// (x - mean) * scale of a row into three planes, the first of which is blue when `bgr`.
+    pub(crate) fn to_planes(row: &[u8], factors: Factors<'_>, bgr: bool, planes: [&mut [f32]; 3])
 }
 
-/// Scales a row into interleaved values. Returns how many pixels are done.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn to_pixels(
-    level: Level,
-    row: &[u8],
-    factors: (&[f32; 3], &[f32; 3]),
-    bgr: bool,
-    out: &mut [f32],
-) -> usize {
-    if !level.avx2() {
-        return 0;
-    }
-    // SAFETY: needs AVX2; the level says so only where it was detected.
-    unsafe { avx2::to_pixels(row, factors, bgr, out) }
+first_pixels! {
+    /// (x - mean) * scale of a row into interleaved values.
+    pub(crate) fn to_pixels(row: &[u8], factors: Factors<'_>, bgr: bool, out: &mut [f32])
 }
 
-/// v * scale + offset of three planes to a row. Returns how many pixels are done.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn from_planes(
-    level: Level,
-    planes: [&[f32]; 3],
-    factors: (&[f32; 3], &[f32; 3]),
-    bgr: bool,
-    row: &mut [u8],
-) -> usize {
-    if !level.avx2() {
-        return 0;
-    }
-    // SAFETY: needs AVX2; the level says so only where it was detected.
-    unsafe { avx2::from_planes(planes, factors, bgr, row) }
+first_pixels! {
+    /// v * scale + offset of three planes into a row.
+    pub(crate) fn from_planes(planes: [&[f32]; 3], factors: Factors<'_>, bgr: bool, row: &mut [u8])
 }
 
-/// (weights · rgb + 2^14) / 2^15 + black. Returns how many pixels are done.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn luma(
-    level: Level,
-    row: &[u8],
-    weights: &[i16; 3],
-    black: u8,
-    out: &mut [u8],
-) -> usize {
-    if !level.avx2() {
-        return 0;
-    }
-    // SAFETY: needs AVX2; the level says so only where it was detected.
-    unsafe { avx2::luma(row, weights, black, out) }
+first_pixels! {
+    /// (weights · rgb + 2^14) / 2^15 + black of a row.
+    pub(crate) fn luma(row: &[u8], weights: &[i16; 3], black: u8, out: &mut [u8])
 }
-
-#[cfg(not(target_arch = "x86_64"))]
-mod baseline {
-    use super::Level;
-
-    type Factors<'a> = (&'a [f32; 3], &'a [f32; 3]);
-
-    pub(crate) fn to_planes(
-        _: Level,
-        _: &[u8],
-        _: Factors<'_>,
-        _: bool,
-        _: [&mut [f32]; 3],
-    ) -> usize {
-        0
-    }
-
-    pub(crate) fn to_pixels(_: Level, _: &[u8], _: Factors<'_>, _: bool, _: &mut [f32]) -> usize {
-        0
-    }
-
-    pub(crate) fn from_planes(
-        _: Level,
-        _: [&[f32]; 3],
-        _: Factors<'_>,
-        _: bool,
-        _: &mut [u8],
-    ) -> usize {
-        0
-    }
-
-    pub(crate) fn luma(_: Level, _: &[u8], _: &[i16; 3], _: u8, _: &mut [u8]) -> usize {
-        0
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) use baseline::{from_planes, luma, to_pixels, to_planes};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use crate::simd::load::{
+    use super::Factors;
+    use crate::simd::lanes::{
         index, join3, load8f, load16, rounded, split3, store4f, store8f, store16,
     };
 
     #[target_feature(enable = "avx2")]
     pub(super) fn to_planes(
         row: &[u8],
-        (mean, scale): (&[f32; 3], &[f32; 3]),
+        (mean, scale): Factors<'_>,
         bgr: bool,
         planes: [&mut [f32]; 3],
     ) -> usize {
@@ -152,7 +71,7 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     pub(super) fn to_pixels(
         row: &[u8],
-        (mean, scale): (&[f32; 3], &[f32; 3]),
+        (mean, scale): Factors<'_>,
         bgr: bool,
         out: &mut [f32],
     ) -> usize {
@@ -177,7 +96,7 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     pub(super) fn from_planes(
         planes: [&[f32]; 3],
-        (scale, offset): (&[f32; 3], &[f32; 3]),
+        (scale, offset): Factors<'_>,
         bgr: bool,
         row: &mut [u8],
     ) -> usize {
@@ -218,7 +137,126 @@ mod avx2 {
             let low = sum(_mm256_unpacklo_epi16(r, g), _mm256_unpacklo_epi16(b, one));
             let high = sum(_mm256_unpackhi_epi16(r, g), _mm256_unpackhi_epi16(b, one));
             let level = _mm256_add_epi16(_mm256_packs_epi32(low, high), black);
-            store16(out, x, crate::simd::load::bytes_of(level));
+            store16(out, x, crate::simd::lanes::bytes_of(level));
+        }
+        pixels
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::*;
+
+    use super::Factors;
+    use crate::simd::lanes::{load4f, load48, rounded, store4f, store12f, store16, store48};
+
+    /// Sixteen bytes as four times four floats.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn floats(v: uint8x16_t) -> [float32x4_t; 4] {
+        let (low, high) = (vmovl_u8(vget_low_u8(v)), vmovl_high_u8(v));
+        [
+            vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))),
+            vcvtq_f32_u32(vmovl_high_u16(low)),
+            vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))),
+            vcvtq_f32_u32(vmovl_high_u16(high)),
+        ]
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn factor(v: float32x4_t, mean: f32, scale: f32) -> float32x4_t {
+        vmulq_n_f32(vsubq_f32(v, vdupq_n_f32(mean)), scale)
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn to_planes(
+        row: &[u8],
+        (mean, scale): Factors<'_>,
+        bgr: bool,
+        planes: [&mut [f32]; 3],
+    ) -> usize {
+        let pixels = row.len() / 48 * 16;
+        for x in (0..pixels).step_by(16) {
+            let mut v = load48(row, 3 * x);
+            if bgr {
+                v.swap(0, 2);
+            }
+            for c in 0..3 {
+                for (i, f) in floats(v[c]).into_iter().enumerate() {
+                    store4f(planes[c], x + 4 * i, factor(f, mean[c], scale[c]));
+                }
+            }
+        }
+        pixels
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn to_pixels(
+        row: &[u8],
+        (mean, scale): Factors<'_>,
+        bgr: bool,
+        out: &mut [f32],
+    ) -> usize {
+        let pixels = row.len() / 48 * 16;
+        for x in (0..pixels).step_by(16) {
+            let mut v = load48(row, 3 * x);
+            if bgr {
+                v.swap(0, 2);
+            }
+            let [first, second, third] = v.map(|c| floats(c));
+            for i in 0..4 {
+                let part = |c: usize, v: float32x4_t| factor(v, mean[c], scale[c]);
+                let three = [part(0, first[i]), part(1, second[i]), part(2, third[i])];
+                store12f(out, 3 * x + 12 * i, three);
+            }
+        }
+        pixels
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn from_planes(
+        planes: [&[f32]; 3],
+        (scale, offset): Factors<'_>,
+        bgr: bool,
+        row: &mut [u8],
+    ) -> usize {
+        let pixels = row.len() / 48 * 16;
+        for x in (0..pixels).step_by(16) {
+            let channel = |c: usize| {
+                let level = |at: usize| {
+                    let v = vmulq_n_f32(load4f(planes[c], at), scale[c]);
+                    vaddq_f32(v, vdupq_n_f32(offset[c]))
+                };
+                rounded([level(x), level(x + 4), level(x + 8), level(x + 12)])
+            };
+            let mut v = [channel(0), channel(1), channel(2)];
+            if bgr {
+                v.swap(0, 2);
+            }
+            store48(row, 3 * x, v);
+        }
+        pixels
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn luma(row: &[u8], weights: &[i16; 3], black: u8, out: &mut [u8]) -> usize {
+        let pixels = row.len() / 48 * 16;
+        for x in (0..pixels).step_by(16) {
+            let v = load48(row, 3 * x);
+            let eight = |v: [uint8x8_t; 3]| {
+                let v = v.map(|c| vreinterpretq_s16_u16(vmovl_u8(c)));
+                let low = vmull_n_s16(vget_low_s16(v[0]), weights[0]);
+                let low = vmlal_n_s16(low, vget_low_s16(v[1]), weights[1]);
+                let low = vmlal_n_s16(low, vget_low_s16(v[2]), weights[2]);
+                let high = vmull_high_n_s16(v[0], weights[0]);
+                let high = vmlal_high_n_s16(high, v[1], weights[1]);
+                let high = vmlal_high_n_s16(high, v[2], weights[2]);
+                let level = vcombine_s16(vrshrn_n_s32::<15>(low), vrshrn_n_s32::<15>(high));
+                vqmovun_s16(vaddq_s16(level, vdupq_n_s16(i16::from(black))))
+            };
+            let (low, high) = (v.map(|c| vget_low_u8(c)), v.map(|c| vget_high_u8(c)));
+            store16(out, x, vcombine_u8(eight(low), eight(high)));
         }
         pixels
     }

@@ -1,7 +1,5 @@
 //! YUV to RGB, sixteen pixels at a time.
 
-use super::Level;
-
 /// Luma in 1/2^14 above `black`, chroma in 1/2^13.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decode {
@@ -14,7 +12,6 @@ pub(crate) struct Decode {
 }
 
 /// One row of a picture.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "read by the AVX2 kernel"))]
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Row<'a> {
     /// Luma; U and V side by side.
@@ -25,19 +22,9 @@ pub(crate) enum Row<'a> {
     Yuyv(&'a [u8]),
 }
 
-/// Decodes the first pixels of a row; returns how many.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn decode(level: Level, row: Row<'_>, decode: &Decode, out: &mut [u8]) -> usize {
-    if !level.avx2() {
-        return 0;
-    }
-    // SAFETY: needs AVX2; the level says so only where it was detected.
-    unsafe { avx2::decode(row, decode, out) }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn decode(_: Level, _: Row<'_>, _: &Decode, _: &mut [u8]) -> usize {
-    0
+first_pixels! {
+    /// Decodes a row.
+    pub(crate) fn decode(row: Row<'_>, decode: &Decode, out: &mut [u8])
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -45,7 +32,7 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Decode, Row};
-    use crate::simd::load::{bytes_of, index, join3, load8, load16};
+    use crate::simd::lanes::{bytes_of, index, join3, load8, load16};
 
     const EVEN: [u8; 16] = [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14];
     const ODD: [u8; 16] = [1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15];
@@ -130,5 +117,58 @@ mod avx2 {
             let blue = _mm256_adds_epi16(y, _mm256_mulhrs_epi16(u, self.blue_u));
             [red, green, blue].map(|c| bytes_of(_mm256_srai_epi16::<6>(c)))
         }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::*;
+
+    use super::{Decode, Row};
+    use crate::simd::lanes::{load8, load16, load16x2, load32x4, store48};
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn decode(row: Row<'_>, decode: &Decode, out: &mut [u8]) -> usize {
+        let pixels = out.len() / 48 * 16;
+        for x in (0..pixels).step_by(16) {
+            // Luma of even and odd pixels where they come apart, and chroma of pairs.
+            let (y, u, v) = match row {
+                Row::Nv12(luma, chroma) => {
+                    let [u, v] = load16x2(chroma, x);
+                    (load16(luma, x), u, v)
+                }
+                Row::I420(luma, u, v) => (load16(luma, x), load8(u, x / 2), load8(v, x / 2)),
+                Row::Yuyv(pairs) => {
+                    let [even, u, odd, v] = load32x4(pairs, 2 * x);
+                    (vcombine_u8(vzip1_u8(even, odd), vzip2_u8(even, odd)), u, v)
+                }
+            };
+            let low = rgb(decode, vget_low_u8(y), vzip1_u8(u, u), vzip1_u8(v, v));
+            let high = rgb(decode, vget_high_u8(y), vzip2_u8(u, u), vzip2_u8(v, v));
+            let both = |c: usize| vcombine_u8(low[c], high[c]);
+            store48(out, 3 * x, [both(0), both(1), both(2)]);
+        }
+        pixels
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn wide(v: uint8x8_t) -> int16x8_t {
+        vreinterpretq_s16_u16(vmovl_u8(v))
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn rgb(d: &Decode, y: uint8x8_t, u: uint8x8_t, v: uint8x8_t) -> [uint8x8_t; 3] {
+        let y = vshlq_n_s16::<7>(vsubq_s16(wide(y), vdupq_n_s16(d.black)));
+        let y = vaddq_s16(vqrdmulhq_n_s16(y, d.luma), vdupq_n_s16(32));
+        let signed = |c: uint8x8_t| vshlq_n_s16::<8>(vsubq_s16(wide(c), vdupq_n_s16(128)));
+        let (u, v) = (signed(u), signed(v));
+        let red = vqaddq_s16(y, vqrdmulhq_n_s16(v, d.red_v));
+        let green = vqsubq_s16(y, vqrdmulhq_n_s16(u, d.green_u));
+        let green = vqsubq_s16(green, vqrdmulhq_n_s16(v, d.green_v));
+        let blue = vqaddq_s16(y, vqrdmulhq_n_s16(u, d.blue_u));
+        let level = |c: int16x8_t| vqmovun_s16(vshrq_n_s16::<6>(c));
+        [level(red), level(green), level(blue)]
     }
 }

@@ -1,5 +1,7 @@
 //! Numbers and pixels that OpenCV gave for a known picture: tests/golden/.
 
+#![allow(clippy::unwrap_used)]
+
 use mien_pixels::codec;
 use mien_pixels::geometry::{Affine2, Point, Size};
 use mien_pixels::view::Rgb;
