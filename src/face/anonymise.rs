@@ -184,3 +184,152 @@ pub fn cover_box<B: Backend>(backend: &B, picture: &mut B::Picture, rect: &Rect)
         .cover(picture, roi, &alpha, &Cover::Solid { colour: GREY })
         .map_err(Error::engine("cover"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::Landmarks5;
+    use mien_base::recipe::{Mask, MaskKind};
+    use mien_engine::cpu::Cpu;
+    use mien_pixels::view::Image;
+
+    const SIZE: Size = Size::new(200, 160);
+
+    /// A checkerboard of fine detail: whatever is left of it shows.
+    fn picture() -> Rgb {
+        let data = (0..SIZE.height)
+            .flat_map(|y| {
+                (0..SIZE.width).flat_map(move |x| [if (x + y) % 2 == 0 { 255 } else { 0 }; 3])
+            })
+            .collect();
+        Image::from_vec(SIZE, data).unwrap()
+    }
+
+    fn face(turn: f64) -> Face {
+        let map = Affine2::rotate(turn).then(&Affine2::translate(100.0, 80.0));
+        let at = |x: f32, y: f32| map.apply(Point::new(x, y));
+        let landmarks =
+            [at(-11.0, -8.0), at(11.0, -8.0), at(0.0, 4.0), at(-10.0, 13.0), at(10.0, 13.0)];
+        let corners = [at(-22.0, -30.0), at(22.0, -30.0), at(22.0, 30.0), at(-22.0, 30.0)];
+        let rect = Rect::around(&corners).unwrap();
+        Face { rect, score: 0.9, landmarks: Landmarks5::new(landmarks).unwrap() }
+    }
+
+    fn mask(kinds: &[MaskKind]) -> Mask {
+        Mask { kinds: kinds.to_vec(), scale: 1.3, padding: [0.0; 4], blur: 0.3 }
+    }
+
+    fn run(how: &Anonymise, mask: &Mask, face: &Face, overlay: Option<Rgb>) -> Result<Rgb> {
+        let backend = Cpu::new(1);
+        let mut picture = backend.adopt(picture()).unwrap();
+        let overlay = overlay.map(|o| Overlay::new(&backend, o, None).unwrap());
+        let region = Region { mask, mesh: None, person: None };
+        apply(&backend, &mut picture, face, how, &region, overlay.as_ref(), 7)?;
+        Ok(backend.release(picture).unwrap())
+    }
+
+    /// Largest difference between neighbours: 255 where the checkerboard shows.
+    fn detail(image: &Rgb, x: u32, y: u32) -> u8 {
+        image.view().pixel(x, y)[0].abs_diff(image.view().pixel(x + 1, y)[0])
+    }
+
+    fn modes() -> Vec<Anonymise> {
+        vec![
+            Anonymise::Solid { colour: [10, 20, 30] },
+            Anonymise::Mosaic { cells: 6 },
+            Anonymise::Blur { sigma: 0.2 },
+            Anonymise::Image,
+        ]
+    }
+
+    #[test]
+    fn no_mode_leaves_detail_in_the_face_or_touches_what_is_far() {
+        for turn in [0.0, 0.6, -1.5] {
+            let face = face(turn);
+            let back = Affine2::translate(-100.0, -80.0).then(&Affine2::rotate(-turn));
+            for how in modes() {
+                let overlay = Rgb::filled(Size::new(8, 8), [200, 10, 10]);
+                let out = run(&how, &mask(&[]), &face, Some(overlay)).unwrap();
+                let before = picture();
+                for y in 0..SIZE.height {
+                    for x in 0..SIZE.width - 1 {
+                        let p = back.apply(Point::new(x as f32, y as f32));
+                        let (u, v) = (p.x / 22.0, p.y / 30.0);
+                        if u * u + v * v < 1.0 {
+                            assert!(detail(&out, x, y) < 120, "{how:?} at {x},{y}, turn {turn}");
+                        }
+                        if p.x.abs() > 55.0 || p.y.abs() > 60.0 {
+                            assert_eq!(out.view().pixel(x, y), before.view().pixel(x, y));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mask_can_not_uncover_the_face() {
+        let tight = Mask { scale: 0.1, padding: [50.0; 4], ..mask(&[MaskKind::Box]) };
+        let out = run(&Anonymise::Solid { colour: [1, 2, 3] }, &tight, &face(0.0), None).unwrap();
+        for (x, y) in [(100, 80), (100, 52), (100, 108), (80, 80), (120, 80)] {
+            assert_eq!(out.view().pixel(x, y), [1, 2, 3], "{x},{y}");
+        }
+    }
+
+    #[test]
+    fn a_weak_strength_is_raised() {
+        let weak = run(&Anonymise::Blur { sigma: 0.01 }, &mask(&[]), &face(0.0), None).unwrap();
+        let least = run(&Anonymise::Blur { sigma: BLUR_LEAST }, &mask(&[]), &face(0.0), None);
+        assert_eq!(weak, least.unwrap());
+        let fine = run(&Anonymise::Mosaic { cells: 400 }, &mask(&[]), &face(0.0), None).unwrap();
+        let most = run(&Anonymise::Mosaic { cells: MOSAIC_MOST }, &mask(&[]), &face(0.0), None);
+        assert_eq!(fine, most.unwrap());
+    }
+
+    #[test]
+    fn what_a_way_needs_and_lacks_is_an_error() {
+        for (how, kinds) in [
+            (Anonymise::Image, vec![]),
+            (Anonymise::Solid { colour: GREY }, vec![MaskKind::Area]),
+            (Anonymise::Solid { colour: GREY }, vec![MaskKind::Person]),
+        ] {
+            let out = run(&how, &mask(&kinds), &face(0.0), None);
+            assert!(matches!(out, Err(Error::Face { .. })), "{how:?}");
+        }
+    }
+
+    #[test]
+    fn a_transparent_overlay_still_hides_the_face() {
+        let backend = Cpu::new(1);
+        let mut image = backend.adopt(picture()).unwrap();
+        let size = Size::new(16, 16);
+        let clear = Some(Grey::filled(size, [0]));
+        let overlay = Overlay::new(&backend, Rgb::filled(size, [255, 0, 0]), clear).unwrap();
+        let mask = mask(&[]);
+        let region = Region { mask: &mask, mesh: None, person: None };
+        let how = Anonymise::Image;
+        apply(&backend, &mut image, &face(0.0), &how, &region, Some(&overlay), 7).unwrap();
+        let out = backend.release(image).unwrap();
+        assert!(detail(&out, 100, 80) < 20);
+        assert!(out.view().pixel(100, 80)[1] > 60);
+    }
+
+    #[test]
+    fn a_failed_face_is_covered_wherever_it_lies() {
+        let backend = Cpu::new(1);
+        let boxes = [
+            (Rect::new(50.0, 50.0, 90.0, 90.0), 52 * 52, 54 * 54),
+            (Rect::new(-20.0, -20.0, 10.0, 10.0), 14 * 14, 17 * 17),
+            (Rect::new(f32::NAN, 0.0, 1.0, 1.0), 200 * 160, 200 * 160),
+            (Rect::new(9.0, 9.0, 3.0, 3.0), 200 * 160, 200 * 160),
+            (Rect::new(900.0, 900.0, 950.0, 950.0), 0, 0),
+        ];
+        for (rect, least, most) in boxes {
+            let mut image = backend.adopt(picture()).unwrap();
+            cover_box(&backend, &mut image, &rect).unwrap();
+            let out = backend.release(image).unwrap();
+            let grey = out.bytes_all().chunks(3).filter(|p| *p == GREY).count();
+            assert!((least..=most).contains(&grey), "{rect:?}: {grey}");
+        }
+    }
+}

@@ -1,1 +1,9 @@
-//! Puts a consented source's face on another.
+//! Puts a consented source's face on another: by mesh (no model), or by a generator.
+//!
+//! Read downwards: each module uses only those above it.
+
+mod topology;
+mod shape;
+mod zone;
+pub mod texture;
+pub mod mesh;
