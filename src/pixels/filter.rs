@@ -196,7 +196,15 @@ pub fn distance_inside(mask: View<'_, 1>, out: &mut Vec<f32>) {
     // Across each row: the lower envelope of parabolas.
     let mut envelope = Envelope::new(width);
     for row in out.chunks_exact_mut(width) {
-        envelope.run(row, far);
+        // A pixel at 0 hides what lies beyond it: each stretch between two of them stands alone.
+        let mut at = 0;
+        while let Some(i) = row[at..].iter().position(|v| *v > 0.0) {
+            let first = (at + i).saturating_sub(1);
+            let end = row[at + i..].iter().position(|v| *v == 0.0);
+            let end = end.map_or(width, |n| at + i + n + 1);
+            envelope.run(&mut row[first..end], far);
+            at = end;
+        }
     }
 }
 
