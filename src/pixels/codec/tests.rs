@@ -551,6 +551,9 @@ proptest! {
             let at = at.index(file.len());
             file[at] = to;
         }
+        if which == 3 {
+            file = hostile::mended(&file);
+        }
         let _ = read_metadata(&file);
         if let Err(error) = open(&file) {
             prop_assert!(!error.to_string().contains("gave up"), "{}", error);
