@@ -151,7 +151,9 @@ fn quantise(grid: Grid, coefficients: &mut [f32], bits: &[bool; BITS], slack: f3
                 all += w * w * room[at / FREQUENCIES.len()];
             }
             let origin = (shift(tile, bit) + if *one { 0.5 } else { 0.0 }) * STEP;
-            let away = ((projection - origin) / STEP).round() * STEP + origin - projection;
+            // Rounded by hand: this runs on machines without an instruction for it.
+            let steps = ((projection - origin) / STEP + 12_582_912.0) - 12_582_912.0;
+            let away = steps * STEP + origin - projection;
             let moved = (away - away.clamp(-slack, slack)) / all;
             for (at, w) in places {
                 coefficients[at] = moved * w * room[at / FREQUENCIES.len()];
@@ -306,8 +308,8 @@ impl Plan {
     fn synthesise(&self, changes: &[f32], rgb: &mut ViewMut<'_, 3>) -> u64 {
         let width = rgb.size().width as usize * 3;
         let dither = BAYER.map(|row| -> Vec<i16> {
-            let level = |x: usize| (row[x / 3 % 4] * 2 + 1) << (loops::LEVEL_BITS - 5);
-            (0..width).map(level).collect()
+            let level = |i: usize| (row[i / 3] * 2 + 1) << (loops::LEVEL_BITS - 5);
+            std::array::from_fn::<i16, 12, _>(level).repeat(width / 12 + 1)
         });
         let (mut drawn, mut laid) = (vec![0.0_f32; width], vec![0_i16; width]);
         let blank = || [vec![0_i16; width], vec![0_i16; width], vec![0_i16; width]];
