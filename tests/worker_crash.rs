@@ -54,7 +54,7 @@ const PATIENT: Duration = Duration::from_secs(60);
 
 /// A picture that takes a while to read.
 fn picture() -> Input {
-    let size = Size::new(1500, 1500);
+    let size = Size::new(700, 700);
     let mut state = 1u32;
     let bytes = (0..size.pixels() * 3).map(|_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -117,7 +117,7 @@ fn a_worker_killed_at_any_moment_costs_at_most_a_retry() {
 
 #[test]
 fn a_worker_that_hangs_is_killed_and_the_job_done_by_the_next() {
-    let (mut supervisor, input) = (supervisor(102, Duration::from_millis(1500)), picture());
+    let (mut supervisor, input) = (supervisor(102, Duration::from_secs(5)), picture());
     let wanted = supervisor.verify(job(0), &input).unwrap();
     let pid = Pid::from_raw(supervisor.facts().unwrap().pid.cast_signed()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();

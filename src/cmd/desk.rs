@@ -10,7 +10,7 @@ use mien_base::clock::{Clock, Mono, SystemClock, Wall};
 use mien_base::consent::{ConsentRecord, Scope, SourceRecord};
 use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
-use mien_base::recipe::Recipe;
+use mien_base::recipe::{Mark, Recipe};
 use mien_base::wire;
 use mien_daemon::files::{Input, Output};
 use mien_daemon::supervise::{
@@ -206,6 +206,11 @@ impl Desk {
         Ok(identity)
     }
 
+    /// How a picture is marked that no recipe speaks of.
+    pub(crate) fn sign(&self, job: JobId) -> Mark {
+        Mark { counter: recipe::counter(job, self.wall), ..Recipe::default().mark }
+    }
+
     /// Lays pictures side by side into one.
     pub(crate) fn sheet(
         &mut self,
@@ -227,6 +232,8 @@ impl Desk {
             cell,
             output: &output,
             write,
+            mark: &self.sign(job),
+            wall: self.wall,
         })?;
         Ok(())
     }

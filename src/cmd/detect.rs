@@ -26,7 +26,8 @@ pub(crate) fn run(args: &DetectArgs) -> Result<()> {
     let mut desk = Desk::open_bare(&args.run)?;
     let (job, wall) = (desk.next_job()?, desk.wall);
     let input = desk::input(&args.file);
-    let draw_to = draw.as_ref().map(|(output, write)| (output, *write));
+    let mark = desk.sign(job);
+    let draw_to = draw.as_ref().map(|(output, write)| (output, *write, &mark));
     let found = desk.worker.detect(&DetectJob {
         job,
         detect: &detect,

@@ -18,6 +18,5 @@ pub mod raster;
 pub mod tone;
 pub mod skin;
 pub mod cover;
-pub mod draw;
 pub mod stdm;
 pub mod glyph;

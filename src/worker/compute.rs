@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use mien_base::clock::{Clock as _, SystemClock};
-use mien_base::error::ErrorKind;
-use mien_base::report::Failure;
 use mien_base::wire::{Event, Request, Stage};
 use mien_engine::backend::Backend;
 use mien_face::models::Models;
@@ -81,7 +79,7 @@ impl<B: Backend> Compute<B> {
             Request::Load(manifest) => {
                 self.pulse.enter(Stage::Load)?;
                 let (id, start) = (manifest.id.clone(), self.machine.mono());
-                let loaded = load::model(&mut self.models, manifest, files.next()?);
+                let loaded = load::model(&mut self.models, manifest, files.take()?);
                 let ms = self.machine.mono().since(start).as_secs_f32() * 1e3;
                 return Ok(Some(match loaded {
                     Ok(()) => Event::Loaded { model: id, ms },
@@ -93,7 +91,7 @@ impl<B: Backend> Compute<B> {
                 return Ok(self.settle());
             }
             Request::Source { revision, record, consents } => {
-                let portrait = files.next()?;
+                let portrait = files.take()?;
                 let backend = self.models.backend().clone();
                 let coming = self.coming.as_mut();
                 let coming = coming.ok_or(Error::Protocol { what: "a source without a policy" })?;
@@ -114,15 +112,19 @@ impl<B: Backend> Compute<B> {
         }
         let mut desk = Desk { models: &mut self.models, pulse: &self.pulse, machine: self.machine };
         match work.message {
+            Request::Process(request) => desk.process(&self.policy, *request, files),
+            Request::Detect { job, detect, draw, wall } => {
+                desk.detect(job, &detect, draw, wall, files)
+            }
             Request::Verify { job } => desk.verify(job, files),
             Request::Enrol { job, identity, detect, wall } => {
                 desk.enrol(job, identity, &detect, wall, files)
             }
             Request::Judge { job, faces } => desk.judge(job, &faces, files),
-            request => Ok(Event::Failed {
-                job: request.job(),
-                failure: Failure { kind: ErrorKind::Internal, message: "Not there yet".to_owned() },
-            }),
+            Request::Sheet { job, columns, cell, output, mark, wall } => {
+                desk.sheet(job, columns, cell, output, &mark, wall, files)
+            }
+            _ => Err(Error::Protocol { what: "a request for the control thread" }),
         }
         .map(Some)
     }

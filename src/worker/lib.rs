@@ -11,6 +11,7 @@ pub mod link;
 pub mod load;
 pub mod sink;
 pub mod still;
+pub mod sheet;
 pub mod compute;
 
 use std::ffi::OsString;

@@ -129,7 +129,7 @@ type Try = fn() -> std::result::Result<(), Errno>;
 /// Tries, on the calling thread, what it must not be able to do.
 #[must_use]
 pub fn attempts(thread: &str) -> Vec<Attempt> {
-    let tries: [(&str, Try); 12] = [
+    let tries: [(&str, Try); 13] = [
         ("open a file to read", || open(c"/etc/passwd".to_bytes_with_nul(), OFlags::RDONLY)),
         ("open a file to write", || {
             open(c"mien-was-here".to_bytes_with_nul(), OFlags::WRONLY | OFlags::CREATE)
@@ -145,6 +145,7 @@ pub fn attempts(thread: &str) -> Vec<Attempt> {
             rustix::net::socketpair(family, kind, rustix::net::SocketFlags::empty(), None).map(drop)
         }),
         ("make a process", fork),
+        ("make a process by clone3", clone3),
         ("run a program", execute),
         ("send a signal", || rustix::process::test_kill_process(rustix::process::getpid())),
         ("make memory executable", executable),
@@ -174,6 +175,21 @@ fn fork() -> std::result::Result<(), Errno> {
     // SAFETY: clone with SIGCHLD alone is fork: no stack, no thread pointers are passed, and a
     // child, if there is one, leaves at once through _exit.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(last()),
+        // SAFETY: _exit takes an integer and does not return.
+        0 => unsafe { libc::_exit(0) },
+        _ => Ok(()),
+    }
+}
+
+fn clone3() -> std::result::Result<(), Errno> {
+    // Without CLONE_THREAD: what a filter can't see.
+    let arguments: [u64; 8] = [0, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0];
+    let size = std::mem::size_of_val(&arguments);
+    // SAFETY: the arguments are the first eight fields of clone_args, all zero but the signal: no
+    // stack and no thread pointers are passed; a child leaves at once through _exit.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), size) };
     match pid {
         -1 => Err(last()),
         // SAFETY: _exit takes an integer and does not return.

@@ -230,7 +230,6 @@ mod tests {
             "kill",
             "tgkill",
             "memfd_create",
-            "clone3",
         ];
         let sockets = ["recvmsg", "sendmsg", "recvfrom", "sendto"];
         let allowed = |list: List| -> Vec<String> {

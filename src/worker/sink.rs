@@ -2,13 +2,35 @@
 
 use std::os::fd::OwnedFd;
 
-use mien_base::wire::{Format, Written};
+use mien_base::wire::{Format, Output, Written};
+use mien_engine::backend::Backend;
+use mien_face::mark::Marked;
 use mien_pixels::codec::{self, FileFormat, Metadata};
-use mien_pixels::view::Rgb;
+use mien_pixels::view::{Grey, Rgb};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::{Error, Result};
+
+/// Encodes a marked picture.
+///
+/// # Errors
+/// `Face` when the backend can't give it up, `Pixels` when the format can't carry it.
+pub fn encode<B: Backend>(
+    backend: &B,
+    marked: Marked<B>,
+    alpha: Option<&Grey>,
+    input: FileFormat,
+    output: Output,
+) -> Result<Encoded> {
+    let (picture, metadata, _) = marked.into_parts();
+    let rgb = backend.release(picture).map_err(Error::Engine)?;
+    let format = output.format.map_or(input, file_format);
+    let alpha = alpha.map(Grey::view);
+    let bytes = codec::encode(rgb.view(), alpha, format, output.quality, &metadata)
+        .map_err(Error::Pixels)?;
+    Ok(Encoded { bytes, format })
+}
 
 /// Encodes a portrait as PNG: it goes to the vault, which keeps what it needs to swap.
 ///
@@ -50,6 +72,14 @@ impl Encoded {
             digest: Sha256::digest(&self.bytes).into(),
             format: wire_format(self.format),
         })
+    }
+}
+
+const fn file_format(format: Format) -> FileFormat {
+    match format {
+        Format::Jpeg => FileFormat::Jpeg,
+        Format::Png => FileFormat::Png,
+        Format::WebP => FileFormat::WebP,
     }
 }
 

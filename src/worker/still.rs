@@ -2,16 +2,21 @@
 
 use std::os::fd::OwnedFd;
 
-use mien_base::clock::{SystemClock, Wall};
+use mien_base::clock::{Clock, Mono, SystemClock, Wall};
 use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
-use mien_base::recipe::Detect;
-use mien_base::wire::{Event, Landmarks, Stage};
+use mien_base::recipe::{Detect, Mark};
+use mien_base::report::StageTime;
+use mien_base::wire::{Event, Landmarks, Output, Process, Stage};
 use mien_engine::backend::Backend;
+use mien_face::anonymise::Overlay;
 use mien_face::enrol::enrol;
 use mien_face::mark;
 use mien_face::meter::Meter;
 use mien_face::models::Models;
+use mien_face::pipeline;
+use mien_face::policy::Policy;
+use mien_face::recipe;
 use mien_face::subject::Landmarks5;
 use mien_pixels::codec::{self, Bounds, Decoded};
 use mien_pixels::geometry::Point;
@@ -38,18 +43,24 @@ impl Files {
         Self(fds.into_iter())
     }
 
+    /// How many are left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.0.len()
+    }
+
     /// The next.
     ///
     /// # Errors
     /// `Protocol` when there is none.
-    pub fn next(&mut self) -> Result<OwnedFd> {
+    pub fn take(&mut self) -> Result<OwnedFd> {
         self.0.next().ok_or(Error::Protocol { what: "a descriptor is missing" })
     }
 }
 
 impl<B: Backend> Desk<'_, B> {
     /// Reads and decodes a picture.
-    fn open(&self, fd: &OwnedFd) -> Result<Decoded> {
+    pub(crate) fn open(&self, fd: &OwnedFd) -> Result<Decoded> {
         self.pulse.enter(Stage::Read)?;
         let bytes = load::read(fd, "picture", limits::PICTURE_FILE)?;
         self.pulse.enter(Stage::Decode)?;
@@ -59,13 +70,92 @@ impl<B: Backend> Desk<'_, B> {
         Ok(decoded)
     }
 
+    /// Alters one picture as asked and as the policy permits, and marks it.
+    ///
+    /// # Errors
+    /// Of the input, the recipe, the stages, the output; `Cancelled`.
+    pub fn process(
+        &mut self,
+        policy: &Policy<B>,
+        request: Process,
+        mut files: Files,
+    ) -> Result<Event> {
+        let Process { job, recipe, output, wall, overlay } = request;
+        let recipe = recipe::check(&recipe).map_err(Error::Face)?;
+        let clock = JobClock::new(self.pulse, self.machine, wall);
+        let (input, out) = (files.take()?, files.take()?);
+        let overlay = if overlay { Some(self.overlay(&files.take()?)?) } else { None };
+
+        let start = clock.mono();
+        let Decoded { rgb, alpha, format, meta } = self.open(&input)?;
+        drop(input);
+        let decode = stage("decode", &clock, start);
+        let overlay = overlay.as_ref();
+        let (marked, mut report) =
+            pipeline::process(self.models, policy, &recipe, rgb, overlay, &clock)
+                .map_err(Error::Face)?;
+        let marked = marked.carrying(&meta);
+        report.marks = Some(marked.report().clone());
+        report.format = format.name().to_owned();
+
+        let start = clock.mono();
+        self.pulse.enter(Stage::Encode)?;
+        let encoded =
+            sink::encode(&**self.models.backend(), marked, alpha.as_ref(), format, output)?;
+        self.pulse.enter(Stage::Write)?;
+        let written = encoded.write(&out)?;
+        report.stages.insert(0, decode);
+        report.stages.push(stage("encode", &clock, start));
+        Ok(Event::Done { job, report, written })
+    }
+
+    fn overlay(&self, fd: &OwnedFd) -> Result<Overlay<B>> {
+        let Decoded { rgb, alpha, .. } = self.open(fd)?;
+        Overlay::new(&**self.models.backend(), rgb, alpha).map_err(Error::Face)
+    }
+
+    /// Finds faces; with `draw` a marked picture with their boxes is written.
+    ///
+    /// # Errors
+    /// Of the input, the stages, the output; `Cancelled`.
+    pub fn detect(
+        &mut self,
+        job: JobId,
+        detect: &Detect,
+        draw: Option<(Output, Mark)>,
+        wall: Wall,
+        mut files: Files,
+    ) -> Result<Event> {
+        let clock = JobClock::new(self.pulse, self.machine, wall);
+        let start = clock.mono();
+        let Decoded { rgb, alpha, format, meta } = self.open(&files.take()?)?;
+        let decode = stage("decode", &clock, start);
+        let mark = draw.as_ref().map(|(_, mark)| mark);
+        let (marked, mut report) =
+            pipeline::detect(self.models, detect, rgb, mark, &clock).map_err(Error::Face)?;
+        report.stages.insert(0, decode);
+        report.format = format.name().to_owned();
+        let written = match (marked, draw) {
+            (Some(marked), Some((output, _))) => {
+                self.pulse.enter(Stage::Encode)?;
+                let marked = marked.carrying(&meta);
+                let backend = self.models.backend();
+                let encoded = sink::encode(&**backend, marked, alpha.as_ref(), format, output)?;
+                self.pulse.enter(Stage::Write)?;
+                Some(encoded.write(&files.take()?)?)
+            }
+            _ => None,
+        };
+        Ok(Event::Detected { job, report, written })
+    }
+
     /// Reads the marks of a picture.
     ///
     /// # Errors
     /// Of the input; `Cancelled`.
     pub fn verify(&self, job: JobId, mut files: Files) -> Result<Event> {
         self.pulse.enter(Stage::Read)?;
-        let bytes = load::read(&files.next()?, "picture", limits::PICTURE_FILE)?;
+        let bytes = load::read(&files.take()?, "picture", limits::PICTURE_FILE)?;
         self.pulse.enter(Stage::Decode)?;
         let metadata = codec::read_metadata(&bytes).map_err(Error::Pixels)?;
         let decoded = codec::decode(&bytes, &Bounds::default()).map_err(Error::Pixels)?;
@@ -87,7 +177,7 @@ impl<B: Backend> Desk<'_, B> {
         wall: Wall,
         mut files: Files,
     ) -> Result<Event> {
-        let picture = self.open(&files.next()?)?.rgb;
+        let picture = self.open(&files.take()?)?.rgb;
         let clock = JobClock::new(self.pulse, self.machine, wall);
         let mut meter = Meter::new(&clock);
         let (record, portrait) =
@@ -95,7 +185,7 @@ impl<B: Backend> Desk<'_, B> {
         self.pulse.enter(Stage::Encode)?;
         let encoded = sink::portrait(&portrait)?;
         self.pulse.enter(Stage::Write)?;
-        let written = encoded.write(&files.next()?)?;
+        let written = encoded.write(&files.take()?)?;
         Ok(Event::Enrolled { job, record: Box::new(record), written })
     }
 
@@ -107,7 +197,7 @@ impl<B: Backend> Desk<'_, B> {
         if faces.len() > limits::JUDGED {
             return Err(Error::Protocol { what: "too many faces to judge" });
         }
-        let picture = self.open(&files.next()?)?.rgb;
+        let picture = self.open(&files.take()?)?.rgb;
         let clock = JobClock::new(self.pulse, self.machine, Wall(0));
         let mut meter = Meter::new(&clock);
         let backend = self.models.backend().clone();
@@ -124,4 +214,10 @@ impl<B: Backend> Desk<'_, B> {
         }
         Ok(Event::Judged { job, embeddings })
     }
+}
+
+/// A stage of ours as it stands in the report.
+fn stage(name: &str, clock: &dyn Clock, since: Mono) -> StageTime {
+    let ms = clock.mono().since(since).as_secs_f32() * 1e3;
+    StageTime { stage: name.to_owned(), ms, inference_ms: 0.0 }
 }

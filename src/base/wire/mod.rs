@@ -24,7 +24,7 @@ use crate::consent::{ConsentRecord, SourceRecord};
 use crate::id::{IdentityId, JobId, ModelId};
 use crate::limits;
 use crate::model::Manifest;
-use crate::recipe::{Detect, Recipe};
+use crate::recipe::{Detect, Mark, Recipe};
 use crate::report::{Failure, PictureReport};
 
 /// Version of the protocol; both sides say it in their first message.
@@ -45,15 +45,16 @@ pub enum Request {
     /// [in, out] or [in, out, overlay].
     Process(Box<Process>),
     /// [in] or [in, out]: with `draw` a marked picture with the boxes is written.
-    Detect { job: JobId, detect: Detect, draw: Option<Output>, wall: Wall },
+    Detect { job: JobId, detect: Detect, draw: Option<(Output, Mark)>, wall: Wall },
     /// [in].
     Verify { job: JobId },
     /// [in, portrait out].
     Enrol { job: JobId, identity: IdentityId, detect: Detect, wall: Wall },
     /// [in]: embeddings of the given faces by the independent judge, at most `limits::JUDGED`.
     Judge { job: JobId, faces: Vec<Landmarks> },
-    /// [in…, out]: one picture of several finished ones, in rows of `columns`.
-    Sheet { job: JobId, columns: u8, cell: (u16, u16), output: Output },
+    /// [in…, out]: one picture of several finished ones, in rows of `columns` cells of `cell` pixels
+    /// (width, height). It is marked as the strongest of what it shows.
+    Sheet { job: JobId, columns: u8, cell: (u16, u16), output: Output, mark: Mark, wall: Wall },
     /// Each thread tries what it must not be able to do.
     SelfTest,
     /// Ends a job at the next boundary between stages.

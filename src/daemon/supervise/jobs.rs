@@ -8,7 +8,7 @@ use mien_base::consent::SourceRecord;
 use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
 use mien_base::model::Role;
-use mien_base::recipe::{Detect, Recipe};
+use mien_base::recipe::{Detect, Mark, Recipe};
 use mien_base::report::PictureReport;
 use mien_base::wire::{self, Event, Landmarks, Marks, Process, Request, Written};
 
@@ -38,7 +38,7 @@ pub struct DetectJob<'a> {
     pub detect: &'a Detect,
     pub input: &'a Input,
     /// Where the picture with the boxes goes.
-    pub draw: Option<(&'a Output, wire::Output)>,
+    pub draw: Option<(&'a Output, wire::Output, &'a Mark)>,
     pub wall: Wall,
 }
 
@@ -62,6 +62,8 @@ pub struct SheetJob<'a> {
     pub cell: (u16, u16),
     pub output: &'a Output,
     pub write: wire::Output,
+    pub mark: &'a Mark,
+    pub wall: Wall,
 }
 
 /// What became of a picture.
@@ -116,14 +118,14 @@ impl Supervisor {
         let needs = needs::of_detect(job.detect);
         let make = |stop: &AtomicBool| {
             let mut fds = vec![job.input.open(stop)?];
-            let pending = job.draw.map(|(output, _)| output.begin()).transpose()?;
+            let pending = job.draw.map(|(output, ..)| output.begin()).transpose()?;
             if let Some(pending) = &pending {
                 fds.push(duplicate(pending)?);
             }
             let request = Request::Detect {
                 job: job.job,
                 detect: job.detect.clone(),
-                draw: job.draw.map(|(_, write)| write),
+                draw: job.draw.map(|(_, write, mark)| (write, mark.clone())),
                 wall: job.wall,
             };
             Ok(Sent { request, fds, keep: pending })
@@ -221,6 +223,8 @@ impl Supervisor {
                 columns: job.columns,
                 cell: job.cell,
                 output: job.write,
+                mark: job.mark.clone(),
+                wall: job.wall,
             };
             Ok(Sent { request, fds, keep: pending })
         };

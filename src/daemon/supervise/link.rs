@@ -72,6 +72,11 @@ impl Link {
         self.hello.as_ref()
     }
 
+    /// True until the process has ended.
+    pub(super) fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// A request begins: silence counts from here.
     pub(super) fn expect(&mut self, clock: &dyn Clock) {
         self.moved = clock.mono();

@@ -286,6 +286,7 @@ impl Supervisor {
 
     /// A worker that said `Hello` and is held; started anew, after a back-off, as often as allowed.
     fn ready(&mut self) -> Result<()> {
+        self.bury();
         let mut wait = self.config.backoff.first;
         for _ in 0..self.config.backoff.tries {
             if self.link.is_none() {
@@ -322,6 +323,13 @@ impl Supervisor {
         let missing: Vec<&str> = layers.iter().filter(|l| !l.1).map(|l| l.0).collect();
         self.link = None;
         Err(Error::Unheld { missing: missing.join(", ") })
+    }
+
+    /// Counts a worker that died while nobody looked: no job is to blame.
+    fn bury(&mut self) {
+        if self.link.as_mut().is_some_and(|link| !link.lives()) {
+            self.lose();
+        }
     }
 
     /// Kills and reaps the worker, and counts it.
@@ -425,6 +433,9 @@ impl Supervisor {
                 Ok((event, keep)) => return Ok((event, keep, attempt)),
                 Err(error) if error.blames_worker() => {
                     self.lose();
+                    if self.stop.load(Ordering::Relaxed) {
+                        return Err(Error::Cancelled);
+                    }
                     last = error.to_string();
                     if attempt < ATTEMPTS {
                         self.pause(wait)?;
@@ -448,6 +459,7 @@ impl Supervisor {
         make: &mut impl FnMut(&AtomicBool) -> Result<Sent<T>>,
         attempt: u32,
     ) -> Result<(Event, T)> {
+        self.bury();
         if self.link.is_none() {
             self.spawn()?;
         }
@@ -491,7 +503,12 @@ impl Supervisor {
             };
             match event {
                 Event::Started { .. } | Event::PolicyHolds { .. } => {}
-                Event::Failed { job: None, failure } => return Err(Error::Failed(failure)),
+                Event::Failed { job: None, failure } => {
+                    // The policy does not hold together. What was sent after it is still to come:
+                    // a new worker is quicker than to tell it apart.
+                    self.link = None;
+                    return Err(Error::Failed(failure));
+                }
                 Event::Failed { job: Some(of), failure } if of == job => {
                     // A model that did not load says more than the job that missed it.
                     let models = self.link.as_ref().map(|link| &link.models);

@@ -21,7 +21,7 @@ pub(super) enum Need {
 /// What finding faces needs.
 #[must_use]
 pub(super) fn of_detect(detect: &Detect) -> Vec<Need> {
-    vec![Need::Model(detect.model.clone())]
+    vec![Need::Role(Role::Gate), Need::Model(detect.model.clone())]
 }
 
 /// What enrolment needs.
@@ -51,6 +51,7 @@ pub(super) fn of_recipe(recipe: &Recipe) -> Vec<Need> {
     let swaps = actions().any(|action| {
         matches!(action, Action::Swap(_) | Action::Anonymise(Anonymise::Synthetic { .. }))
     });
+    // A generator is fed from the source's own record: it needs no embedder here.
     let recognises = !recipe.rules.is_empty() || recipe.select.mode == SelectMode::Reference;
     let masks = |kind| recipe.mask.kinds.contains(&kind);
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -47,6 +48,8 @@ fn spawn(program: &Program, socket: OwnedFd) -> std::io::Result<Child> {
         .args(&program.arguments)
         .env_clear()
         .current_dir("/")
+        // Ctrl-C at a terminal is ours to answer.
+        .process_group(0)
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
