@@ -19,7 +19,7 @@ use crate::subject::{Face, Mesh};
 use crate::{Error, Result};
 
 /// Least width or height of the face in pixels.
-pub const FACE_LEAST: f32 = 64.0;
+pub const FACE_LEAST: f32 = 80.0;
 /// Least variance of the Laplacian over the aligned face.
 pub const SHARPNESS_LEAST: f32 = 40.0;
 /// Most degrees away from frontal.

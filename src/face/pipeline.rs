@@ -13,7 +13,7 @@ use mien_pixels::view::{Grey, Rgb};
 
 use crate::anonymise::{self, Overlay};
 use crate::decision::{self, Decision, Deed, Who};
-use crate::gallery::{Gallery, Match};
+use crate::gallery::{self, Gallery, Match};
 use crate::gate::Passed;
 use crate::mark::{self, Altered, Marked};
 use crate::mask::Region;
@@ -261,7 +261,9 @@ fn recognise<B: Backend>(
     let embedder = models.embedder.as_mut().ok_or(Error::NoModel { role: Role::Embedder })?;
     let found = meter.stage("embed", |m| embedder.embed(backend, picture, &five, m));
     subject.who = match of_face(found)? {
-        Ok(embedding) => Who::Seen(gallery.recognise(&embedding)),
+        Ok(embedding) => {
+            Who::Seen(gallery.recognise(&embedding, gallery::least(subject.face.side())))
+        }
         Err(why) => Who::Failed(why),
     };
     Ok(())

@@ -104,7 +104,9 @@ impl Mesh {
             let flat = (q[0] - p[0]).hypot(q[1] - p[1]);
             (q[2] - p[2]).atan2(flat).to_degrees()
         };
-        (along(33, 263), along(10, 152))
+        // In the mean shape the chin lies nearer to the back than the forehead by about this.
+        const REST: f32 = 10.0;
+        (along(33, 263), along(10, 152) - REST)
     }
 
     /// The five points of `ArcFace`: centres of the eyes, nose tip, corners of the mouth.
