@@ -24,6 +24,7 @@ use crate::recipe::{self, Checked};
 use crate::segment::PersonMap;
 use crate::select;
 use crate::subject::{Face, Mesh};
+use crate::swap;
 use crate::{Error, Result};
 
 /// Least score of a face that `detect` lists, where none is given.
@@ -443,8 +444,12 @@ impl<B: Backend> Work<'_, '_, B> {
                 Ok(of_face(result)?.map(|()| (done, kind)))
             }
             Deed::Swap { swap, source, consent } => {
-                let _ = (swap, source, consent);
-                Ok(Err("swapping is not there yet".to_owned()))
+                let Some(mesh) = mesh else { return Ok(Err("it has no landmarks".to_owned())) };
+                let result = meter.stage("swap", |_| {
+                    let texture = source.texture(consent)?;
+                    swap::mesh::apply(backend, passed.get_mut(), face, mesh, texture, &region)
+                });
+                Ok(of_face(result)?.map(|()| (format!("swap:{}", swap.source), Altered::Generated)))
             }
             Deed::Pass | Deed::Cover => Ok(Err("nothing was decided".to_owned())),
         }

@@ -12,15 +12,15 @@ use mien_pixels::view::Rgb;
 
 use crate::consent::{self, Consent};
 use crate::gallery::Gallery;
-use crate::subject::{Embedding, Landmarks5, Mesh};
+use crate::subject::{Embedding, Mesh};
+use crate::swap::texture::Texture;
 use crate::{Error, Result};
 
-/// An enrolled face, checked, with its portrait where the backend keeps pictures.
+/// An enrolled face, checked, with its skin where the backend keeps pictures. What can be put on
+/// others is handed out only against a consent of this very source.
 pub struct Source<B: Backend> {
     record: SourceRecord,
-    portrait: B::Picture,
-    landmarks: Landmarks5,
-    mesh: Option<Mesh>,
+    texture: Option<Texture<B>>,
     embedding: Option<Embedding>,
 }
 
@@ -31,10 +31,10 @@ impl<B: Backend> std::fmt::Debug for Source<B> {
 }
 
 impl<B: Backend> Source<B> {
-    /// Checks a record against its portrait and adopts the portrait.
+    /// Checks a record against its portrait and takes the skin out of it, once.
     ///
     /// # Errors
-    /// `Source` when a point lies far outside, a mesh is no mesh, an embedding no direction;
+    /// `Source` when a point lies far outside, a mesh is no face's, an embedding no direction;
     /// `Engine`.
     pub fn new(backend: &B, record: SourceRecord, portrait: Rgb) -> Result<Self> {
         let broken = |detail: &str| Error::Source {
@@ -49,10 +49,9 @@ impl<B: Backend> Source<B> {
         let near = Rect::new(-width, -height, 2.0 * width, 2.0 * height);
         let is_near = |x: f32, y: f32| x >= near.x0 && x <= near.x1 && y >= near.y0 && y <= near.y1;
         let points = record.landmarks.map(|[x, y]| Point::new(x, y));
-        let landmarks =
-            Landmarks5::new(points).filter(|_| points.iter().all(|p| is_near(p.x, p.y)));
-        let landmarks =
-            landmarks.ok_or_else(|| broken("its landmarks lie outside the portrait"))?;
+        if !points.iter().all(|p| is_near(p.x, p.y)) {
+            return Err(broken("its landmarks lie outside the portrait"));
+        }
         let mesh = match record.mesh.len() {
             0 => None,
             _ if record.mesh.iter().all(|p| is_near(p[0], p[1])) => {
@@ -69,7 +68,11 @@ impl<B: Backend> Source<B> {
             ),
         };
         let portrait = backend.adopt(portrait).map_err(Error::engine("portrait"))?;
-        Ok(Self { record, portrait, landmarks, mesh, embedding })
+        let texture = match mesh.map(|mesh| Texture::bake(backend, &portrait, &mesh)).transpose() {
+            Err(Error::Face { detail }) => return Err(broken(&detail)),
+            other => other?,
+        };
+        Ok(Self { record, texture, embedding })
     }
 
     /// Whose face it is.
@@ -84,28 +87,35 @@ impl<B: Backend> Source<B> {
         &self.record
     }
 
-    /// The picture around the face.
-    #[must_use]
-    pub const fn portrait(&self) -> &B::Picture {
-        &self.portrait
+    /// The skin that may be put on another face.
+    ///
+    /// # Errors
+    /// `NoConsent` when the consent is somebody else's or to something else; `Face` when the source
+    /// was enrolled without a mesh.
+    pub fn texture(&self, consent: &Consent) -> Result<&Texture<B>> {
+        self.permit(consent)?;
+        self.texture.as_ref().ok_or_else(|| Error::Face {
+            detail: format!("source `{}` was enrolled without landmarks", self.record.identity),
+        })
     }
 
-    /// Five points in the portrait.
-    #[must_use]
-    pub const fn landmarks(&self) -> &Landmarks5 {
-        &self.landmarks
+    /// The embedding that may be put on another face by a generator.
+    ///
+    /// # Errors
+    /// As `texture`; `Face` when the source was enrolled without an embedder.
+    pub fn embedding(&self, consent: &Consent) -> Result<&Embedding> {
+        self.permit(consent)?;
+        self.embedding.as_ref().ok_or_else(|| Error::Face {
+            detail: format!("source `{}` was enrolled without an embedder", self.record.identity),
+        })
     }
 
-    /// 468 points in the portrait.
-    #[must_use]
-    pub const fn mesh(&self) -> Option<&Mesh> {
-        self.mesh.as_ref()
-    }
-
-    /// Embedding, when an embedder was installed at enrolment.
-    #[must_use]
-    pub const fn embedding(&self) -> Option<&Embedding> {
-        self.embedding.as_ref()
+    fn permit(&self, consent: &Consent) -> Result<()> {
+        if (consent.identity(), consent.scope()) == (&self.record.identity, Scope::Swap) {
+            return Ok(());
+        }
+        let detail = format!("a consent of `{}` is not one", consent.identity());
+        Err(Error::NoConsent { identity: self.record.identity.clone(), scope: Scope::Swap, detail })
     }
 }
 

@@ -7,3 +7,5 @@ mod shape;
 mod zone;
 pub mod texture;
 pub mod mesh;
+
+pub use shape::mean;

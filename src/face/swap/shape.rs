@@ -24,8 +24,8 @@ static NEIGHBOURS: LazyLock<Vec<Vec<u16>>> = LazyLock::new(|| {
 });
 
 /// The mean face, its outer eye corners one unit apart.
-#[cfg(test)]
-pub(crate) fn mean() -> Vec<[f32; 3]> {
+#[must_use]
+pub fn mean() -> Vec<[f32; 3]> {
     t::MEAN.iter().map(|p| p.map(|v| f32::from(v) / 1000.0)).collect()
 }
 

@@ -262,7 +262,6 @@ pub(crate) const MIRROR: [u16; 468] = [
 ];
 
 /// Mean shape: x right, y down, z away, in 1/1000 of the distance of the outer eye corners.
-#[cfg(test)]
 #[rustfmt::skip]
 pub(crate) const MEAN: [[i16; 3]; 468] = [
     [0, 260, -211], [0, 42, -371], [0, 133, -208], [-53, -170, -263], [0, -28, -385],

@@ -13,6 +13,7 @@ use mien_base::report::PictureReport;
 use mien_engine::backend::Backend;
 use mien_face::models::Models;
 use mien_face::pipeline::{self, process};
+use mien_face::policy::Policy;
 use mien_face::recipe::check;
 use mien_face::{Error, Result};
 use mien_pixels::view::Rgb;
@@ -46,11 +47,20 @@ fn run(
     faces: &[Made],
     recipe: &Recipe,
 ) -> Result<(Rgb, Rgb, PictureReport)> {
+    run_by(&world::policy(world), world, models, faces, recipe)
+}
+
+fn run_by(
+    policy: &Policy<World>,
+    world: &Arc<World>,
+    models: &mut Models<World>,
+    faces: &[Made],
+    recipe: &Recipe,
+) -> Result<(Rgb, Rgb, PictureReport)> {
     world.show(faces);
     let raw = world::picture(faces, 3);
-    let policy = world::policy(world);
     let clock = world::clock();
-    let (marked, report) = process(models, &policy, &check(recipe)?, raw.clone(), None, &clock)?;
+    let (marked, report) = process(models, policy, &check(recipe)?, raw.clone(), None, &clock)?;
     let out = world.release(marked.into_parts().0).unwrap();
     Ok((raw, out, report))
 }
@@ -154,7 +164,8 @@ fn a_made_face_never_uncovers_a_hidden_neighbour() {
     let (world, mut models) = world::world();
     let rules = recipe("solid", "solid", &[("ada", "swap:ada")]);
     let (raw, out, report) = run(&world, &mut models, &pair, &rules).unwrap();
-    assert_eq!(done(&pair, &report)[0].0, "solid");
+    let words: Vec<String> = done(&pair, &report).into_iter().map(|d| d.0).collect();
+    assert_eq!(words, ["solid", "swap:ada"]);
     // Of the stranger's face all is grey, also where the made one lies over it.
     let r = pair[0].rect();
     let (mut hidden, mut count) = (0, 0);
@@ -189,7 +200,8 @@ fn a_drawn_picture_shows_boxes_and_is_marked() {
 fn no_fault_shows_a_face() {
     let actions = ["solid", "mosaic:5", "blur:0.2", "synthetic:7", "swap:ada"];
     let kinds = [vec![], vec![MaskKind::Area], vec![MaskKind::Person], vec![MaskKind::Box]];
-    let (mut withheld, mut shown, mut covered, mut faults_made) = (0, 0, 0, 0);
+    let policy = world::policy(&world::world().0);
+    let (mut withheld, mut shown, mut covered, mut swapped, mut faults_made) = (0, 0, 0, 0, 0);
     for seed in 0..300_u64 {
         let faults = Faults {
             state: AtomicU64::new(seed * 7919),
@@ -204,8 +216,7 @@ fn no_fault_shows_a_face() {
         let mut recipe = recipe(action, "solid", rules);
         recipe.mask.kinds.clone_from(&kinds[(seed / 5) as usize % kinds.len()]);
         recipe.mark.counter = seed as u32;
-        // Sources are adopted before faults begin to count.
-        let result = run(&world, &mut models, &THREE, &recipe);
+        let result = run_by(&policy, &world, &mut models, &THREE, &recipe);
         faults_made += world.faults.made.load(std::sync::atomic::Ordering::Relaxed);
         let Ok((raw, out, report)) = result else {
             withheld += 1;
@@ -219,13 +230,14 @@ fn no_fault_shows_a_face() {
             } else {
                 assert!(distance > CHANGED, "{seed}: {face:?} {done} moved by {distance}");
                 covered += usize::from(reason);
+                swapped += usize::from(done == "swap:ada");
             }
         }
     }
     // The test is worth something only when all of it happened.
     assert!(faults_made > 200, "{faults_made}");
     assert!(
-        withheld > 40 && withheld < 260 && shown > 40 && covered > 80,
-        "{withheld} {shown} {covered}"
+        withheld > 40 && withheld < 260 && shown > 40 && covered > 80 && swapped > 20,
+        "{withheld} {shown} {covered} {swapped}"
     );
 }

@@ -188,28 +188,12 @@ impl Oracle {
     }
 }
 
-/// A mesh that fills two thirds of its crop, wherever the crop lies.
+/// The mean face at two thirds of its crop, wherever the crop lies.
 fn mesh() -> Tensor {
     let mut t = tensor(&[1, 1404]);
-    let mut set = |i: usize, x: f32, y: f32| {
-        t.data[3 * i] = 32.0 + 128.0 * x;
-        t.data[3 * i + 1] = 32.0 + 128.0 * y;
-    };
-    for i in 0..468 {
-        let (sin, cos) = (i as f32 * 0.7).sin_cos();
-        let radius = 0.5 * ((i % 20) as f32 / 20.0 + 0.05);
-        set(i, 0.5 + radius * cos, 0.5 + radius * sin);
+    for (at, [x, y, z]) in t.data.chunks_exact_mut(3).zip(mien_face::swap::mean()) {
+        at.copy_from_slice(&[96.0 + 71.0 * x, 100.0 + 71.0 * y, 71.0 * z]);
     }
-    for (eye, x) in [([33, 133, 159, 145], 0.3), ([362, 263, 386, 374], 0.7)] {
-        eye.into_iter().for_each(|i| set(i, x, 0.4));
-    }
-    for (i, x, y) in
-        [(1, 0.5, 0.6), (61, 0.35, 0.8), (291, 0.65, 0.8), (10, 0.5, 0.0), (152, 0.5, 1.0)]
-    {
-        set(i, x, y);
-    }
-    set(234, 0.0, 0.5);
-    set(454, 1.0, 0.5);
     t
 }
 
@@ -450,7 +434,7 @@ pub(crate) fn policy(world: &World) -> Policy<World> {
         let unit = mesh();
         let point = |p: &[f32]| {
             let [x, y] = place((p[0] - 32.0) / 128.0, (p[1] - 32.0) / 128.0);
-            [x, y, p[2]]
+            [x, y, p[2] * r.width() / 128.0]
         };
         let record = SourceRecord {
             identity: name.parse().unwrap(),
