@@ -5,12 +5,12 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mien_base::clock::{SystemClock, Wall};
 use mien_base::id::JobId;
-use mien_base::recipe::Recipe;
+use mien_base::recipe::{Detect, Recipe};
 use mien_base::wire::Output as Write;
 use mien_daemon::files::{Input, Output};
 use mien_daemon::supervise::{ProcessJob, Supervisor, WorkerConfig};
@@ -24,6 +24,35 @@ fn supervisor(bench: &Bench) -> Supervisor {
     config.program = PathBuf::from(env!("CARGO_BIN_EXE_mien"));
     let models = Box::new(ModelStore::new(&Home::at(&bench.home())));
     Supervisor::start(config, models, Arc::new(SystemClock::start())).unwrap()
+}
+
+/// The bytes of one processed picture; `None` when it was refused.
+fn process(
+    worker: &mut Supervisor,
+    bench: &Bench,
+    n: u32,
+    input: &Path,
+    size: u32,
+) -> Option<Vec<u8>> {
+    let actions = ["solid", "blur", "mosaic:4", "synthetic:3"];
+    let fallback = Recipe::default();
+    let recipe = Recipe {
+        action: actions[n as usize % actions.len()].parse().unwrap(),
+        detect: Detect { size: Some(size), angles: vec![0], ..fallback.detect.clone() },
+        ..fallback
+    };
+    let output = bench.path("out.png");
+    let _ = fs::remove_file(&output);
+    let done = worker.process(&ProcessJob {
+        job: JobId(u128::from(n).to_be_bytes()),
+        recipe: &recipe,
+        input: &Input::Path(input.to_owned()),
+        output: &Output::Path(output.clone()),
+        overlay: None,
+        write: Write { format: None, quality: 90 },
+        wall: Wall(1_796_000_000),
+    });
+    done.is_ok().then(|| fs::read(output).unwrap())
 }
 
 #[test]
@@ -42,41 +71,18 @@ fn a_thousand_mixed_pictures_leave_memory_flat_and_the_output_the_same() {
     inputs.push(bench.path("none.png"));
 
     let mut worker = supervisor(&bench);
-    let actions = ["solid", "blur", "mosaic:4", "synthetic:3"];
-    let mut process = |worker: &mut Supervisor, n: u32, input: PathBuf, size: u32| {
-        let mut recipe = Recipe::default();
-        recipe.action = actions[n as usize % actions.len()].parse().unwrap();
-        recipe.detect.size = Some(size);
-        recipe.detect.angles = vec![0];
-        let output = bench.path("out.png");
-        let _ = fs::remove_file(&output);
-        let done = worker.process(&ProcessJob {
-            job: JobId(u128::from(n).to_be_bytes()),
-            recipe: &recipe,
-            input: &Input::Path(input),
-            output: &Output::Path(output.clone()),
-            overlay: None,
-            write: Write { format: None, quality: 90 },
-            wall: Wall(1_796_000_000),
-        });
-        done.is_ok().then(|| fs::read(output).unwrap())
-    };
-    let reference =
-        |worker: &mut Supervisor,
-         process: &mut dyn FnMut(&mut Supervisor, u32, PathBuf, u32) -> Option<Vec<u8>>| {
-            process(worker, 1, picture("astronaut.png"), 320).unwrap()
-        };
-    let first = reference(&mut worker, &mut process);
+    let first = process(&mut worker, &bench, 1, &picture("astronaut.png"), 320).unwrap();
     let (mut early, mut done) = (0, 0);
     for n in 0..PICTURES {
-        let input = inputs[n as usize % inputs.len()].clone();
-        done += u32::from(process(&mut worker, n, input, 96).is_some());
+        let input = &inputs[n as usize % inputs.len()];
+        done += u32::from(process(&mut worker, &bench, n, input, 96).is_some());
         if n == PICTURES / 5 {
             early = worker.facts().unwrap().rss_kib.unwrap();
         }
     }
     let late = worker.facts().unwrap();
-    assert_eq!(reference(&mut worker, &mut process), first, "nothing of a job leaks into another");
+    let last = process(&mut worker, &bench, 1, &picture("astronaut.png"), 320).unwrap();
+    assert!(last == first, "nothing of a job leaks into another");
     assert_eq!(done, PICTURES - PICTURES.div_ceil(6), "all but the broken ones");
     assert_eq!(late.lost, 0, "one worker did it all");
     let late = late.rss_kib.unwrap();

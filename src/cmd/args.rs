@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Anonymises or swaps the faces of pictures
     #[command(after_long_help = PROCESS_HELP)]
-    Process(ProcessArgs),
+    Process(Box<ProcessArgs>),
     /// Reads the marks of a picture back
     #[command(
         after_help = "Exit code 0 when the marks are whole, 9 and the reason when not.\n\nExamples:\n  mien verify out.jpg\n  mien verify --json out.png"
@@ -311,7 +311,7 @@ pub(crate) struct DetectArgs {
 pub(crate) enum SourceCommand {
     /// Enrols a face, with the consent of its person
     #[command(after_long_help = ENROL_HELP)]
-    Enrol(EnrolArgs),
+    Enrol(Box<EnrolArgs>),
     /// Lists the enrolled sources
     List(ListArgs),
     /// Erases a source: portrait, embedding and consent

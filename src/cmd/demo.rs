@@ -245,7 +245,8 @@ fn finish(args: &DemoArgs, report: &Report) -> Result<()> {
         .iter()
         .filter(|p| {
             let judged = p.judged.iter().flatten().all(|judgement| judgement.holds);
-            !(p.marks.whole && judged)
+            let as_asked = p.report.faces.iter().all(|face| face.reason.is_none());
+            !(p.marks.whole && judged && as_asked && !p.report.faces.is_empty())
         })
         .map(|p| p.output.display().to_string())
         .collect();

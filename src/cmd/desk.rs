@@ -146,8 +146,7 @@ impl Desk {
             Some(job) => job,
             None => {
                 let mut bytes = [0; 16];
-                let mut random =
-                    fs::File::open("/dev/urandom").map_err(|source| Error::random(source))?;
+                let mut random = fs::File::open("/dev/urandom").map_err(Error::random)?;
                 random.read_exact(&mut bytes).map_err(Error::random)?;
                 self.job = Some(JobId(bytes));
                 JobId(bytes)

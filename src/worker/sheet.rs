@@ -21,49 +21,67 @@ use crate::{Error, Result, sink};
 const GAP: u32 = 8;
 const PAPER: [u8; 3] = [245; 3];
 
+/// Share of the shorter side that is left free below for the sheet's own label.
+const LABEL: f32 = 0.12;
+
 /// Where the cells lie.
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     columns: u32,
     cell: Size,
-    /// Pixels around and between cells; none when there is but one.
-    gap: u32,
-    size: Size,
 }
 
 impl Grid {
     fn new(pictures: usize, columns: u8, cell: (u16, u16)) -> Result<Self> {
         let bad = Error::Protocol { what: "a sheet without cells, or too large" };
-        let pictures = u32::try_from(pictures).unwrap_or(u32::MAX);
-        let (columns, cell) = (u32::from(columns), Size::new(cell.0.into(), cell.1.into()));
+        let (pictures, columns) = (pictures as u64, u64::from(columns));
+        let cell = Size::new(cell.0.into(), cell.1.into());
         if pictures == 0 || pictures > 1000 || columns == 0 || cell.short_side() < 16 {
             return Err(bad);
         }
-        let gap = if pictures == 1 { 0 } else { GAP };
-        let side = |cells: u32, cell: u32| gap + cells * (cell + gap);
-        let size = Size::new(
-            side(columns.min(pictures), cell.width),
-            side(pictures.div_ceil(columns), cell.height),
-        );
-        if size.width.max(size.height) > limits::PICTURE_SIDE
-            || size.pixels() > limits::PICTURE_PIXELS
-        {
+        let side = |cells: u64, cell: u32| cells * u64::from(cell + GAP) + u64::from(GAP);
+        let width = side(columns.min(pictures), cell.width);
+        let height = side(pictures.div_ceil(columns) + 1, cell.height);
+        let most = u64::from(limits::PICTURE_SIDE);
+        if width.max(height) > most || width * height > limits::PICTURE_PIXELS {
             return Err(bad);
         }
-        Ok(Self { columns, cell, gap, size })
+        Ok(Self { columns: columns as u32, cell })
     }
 
-    /// The part of a cell that a picture fills: as large as fits, in the middle.
-    fn place(&self, index: u32, picture: Size) -> Roi {
-        let fit = |cell: u32, side: u32| f64::from(cell) / f64::from(side.max(1));
-        let scale = fit(self.cell.width, picture.width).min(fit(self.cell.height, picture.height));
+    /// A picture as large as fits into a cell.
+    fn fit(&self, picture: Size) -> Size {
+        let scale = |cell: u32, side: u32| f64::from(cell) / f64::from(side.max(1));
+        let scale =
+            scale(self.cell.width, picture.width).min(scale(self.cell.height, picture.height));
         let side = |v: u32, most: u32| ((f64::from(v) * scale).round() as u32).clamp(1, most);
-        let width = side(picture.width, self.cell.width);
-        let height = side(picture.height, self.cell.height);
-        let at = |index: u32, cell: u32| self.gap + index * (cell + self.gap);
-        let x = at(index % self.columns, self.cell.width) + (self.cell.width - width) / 2;
-        let y = at(index / self.columns, self.cell.height) + (self.cell.height - height) / 2;
-        Roi { x, y, width, height }
+        Size::new(side(picture.width, self.cell.width), side(picture.height, self.cell.height))
+    }
+
+    /// Where fitted pictures lie, each row as high as its highest, and the size of it all.
+    fn places(&self, fitted: &[Size], has_label: bool) -> (Vec<Roi>, Size) {
+        if let [one] = fitted {
+            let (x, y) = ((self.cell.width - one.width) / 2, (self.cell.height - one.height) / 2);
+            return (vec![Roi { x, y, width: one.width, height: one.height }], self.cell);
+        }
+        let (mut places, mut y) = (Vec::with_capacity(fitted.len()), GAP);
+        for row in fitted.chunks(self.columns as usize) {
+            let high = row.iter().map(|size| size.height).max().unwrap_or(0);
+            for (column, size) in (0..).zip(row) {
+                let left = GAP + column * (self.cell.width + GAP);
+                places.push(Roi {
+                    x: left + (self.cell.width - size.width) / 2,
+                    y: y + (high - size.height) / 2,
+                    width: size.width,
+                    height: size.height,
+                });
+            }
+            y += high + GAP;
+        }
+        let columns = self.columns.min(fitted.len() as u32);
+        let width = GAP + columns * (self.cell.width + GAP);
+        let strip = if has_label { (width.min(y) as f32 * LABEL) as u32 } else { 0 };
+        (places, Size::new(width, y + strip))
     }
 }
 
@@ -89,13 +107,23 @@ impl<B: Backend> Desk<'_, B> {
     ) -> Result<Event> {
         let pictures = files.left().saturating_sub(1);
         let grid = Grid::new(pictures, columns, cell)?;
-        let mut sheet = Rgb::filled(grid.size, PAPER);
         let mut strongest = Altered::Nothing;
-        for index in 0..pictures as u32 {
+        let mut fitted = Vec::with_capacity(pictures);
+        for _ in 0..pictures {
             let picture = self.open(&files.take()?)?.rgb;
             strongest = strongest.max(altered(picture.view()));
-            let roi = grid.place(index, picture.size());
-            resize(picture.view(), &mut sheet.view_mut().crop(roi));
+            let mut small = Rgb::filled(grid.fit(picture.size()), PAPER);
+            resize(picture.view(), &mut small.view_mut());
+            fitted.push(small);
+        }
+        let sizes: Vec<Size> = fitted.iter().map(Rgb::size).collect();
+        let (places, size) = grid.places(&sizes, strongest != Altered::Nothing);
+        let mut sheet = Rgb::filled(size, PAPER);
+        for (small, roi) in fitted.iter().zip(places) {
+            let mut place = sheet.view_mut().crop(roi);
+            for (y, row) in (0..).zip(small.view().rows()) {
+                place.row_mut(y).copy_from_slice(row);
+            }
         }
         let backend = self.models.backend();
         let clock = JobClock::new(self.pulse, self.machine, wall);
@@ -115,18 +143,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_of_any_shape_lie_inside_their_cells_and_apart() {
+    fn pictures_of_any_shape_lie_inside_the_sheet_and_apart() {
         let grid = Grid::new(5, 3, (100, 50)).unwrap();
-        assert_eq!(grid.size, Size::new(332, 124));
-        for picture in [Size::new(1, 1), Size::new(4000, 10), Size::new(7, 9000)] {
-            for index in 0..5 {
-                let roi = grid.place(index, picture);
-                let (left, top) = (8 + index % 3 * 108, 8 + index / 3 * 58);
-                assert!(roi.width >= 1 && roi.height >= 1);
-                assert!(roi.x >= left && roi.x + roi.width <= left + 100, "{roi:?}");
-                assert!(roi.y >= top && roi.y + roi.height <= top + 50, "{roi:?}");
-            }
+        let shapes = [(1, 1), (4000, 10), (7, 9000), (100, 50), (3, 3)];
+        let sizes: Vec<Size> = shapes.iter().map(|(w, h)| grid.fit(Size::new(*w, *h))).collect();
+        let (places, sheet) = grid.places(&sizes, false);
+        assert_eq!(sheet, Size::new(332, 124), "two rows of full height");
+        for (index, roi) in (0u32..).zip(&places) {
+            let left = 8 + index % 3 * 108;
+            assert!(roi.width >= 1 && roi.height >= 1);
+            assert!(roi.x >= left && roi.x + roi.width <= left + 100, "{roi:?}");
+            assert!(roi.y >= 8 && roi.y + roi.height <= sheet.height - 8, "{roi:?}");
         }
+        let (_, flat) = grid.places(&[Size::new(100, 10), Size::new(100, 20)], true);
+        assert_eq!(flat.height, 8 + 20 + 8 + 4, "a flat row is low, and the label has its strip");
+    }
+
+    #[test]
+    fn one_picture_fills_the_asked_size() {
+        let grid = Grid::new(1, 1, (160, 90)).unwrap();
+        let (places, sheet) = grid.places(&[grid.fit(Size::new(50, 50))], true);
+        assert_eq!((sheet, places[0].x), (Size::new(160, 90), 35));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the process tests share: a home of their own, the real models, the program.
 
-#![allow(clippy::unwrap_used, dead_code)] // Helpers of tests; not every test uses each.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)] // Shared by tests; not each uses all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
