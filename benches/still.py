@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""mien against the same work in Python on one picture, side by side: started by still.sh.
+
+Both sides run in turns, so that a busy machine treats them alike; the least of each figure counts.
+CPU is user and system time of the process and all its children. Memory is the sum of the peaks of
+a side's processes. The time to the first result ends when the output file is written."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# The goals of the README's specification.
+GOALS = {"outside": 1 / 5, "memory": 1 / 3, "first": 1 / 3}
+
+
+def tree(pid):
+    """A process and all below it."""
+    found = [pid]
+    for each in found:
+        try:
+            for task in os.listdir(f"/proc/{each}/task"):
+                children = Path(f"/proc/{each}/task/{task}/children").read_text().split()
+                found += [int(child) for child in children]
+        except OSError:
+            pass
+    return found
+
+
+def peak(pid):
+    """The most memory a process has held, in MiB; 0 when it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    return 0
+
+
+def run(command, out, env=None):
+    """Runs one side; CPU seconds, peak MiB, seconds to the output, and what it printed."""
+    out.unlink(missing_ok=True)
+    read, write = os.pipe()
+    begin = time.time()
+    child = subprocess.Popen(command, stdout=write, env=env)
+    os.close(write)
+    peaks = {}
+    while True:
+        for pid in tree(child.pid):
+            peaks[pid] = max(peaks.get(pid, 0), peak(pid))
+        pid, status, used = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.004)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    if child.returncode or not out.exists():
+        raise SystemExit(f"{' '.join(map(str, command))} ended with {child.returncode}")
+    return {
+        "cpu": used.ru_utime + used.ru_stime,
+        "memory": sum(peaks.values()),
+        "first": max(out.stat().st_mtime - begin, 0),
+        "said": json.loads(text),
+    }
+
+
+class Sides:
+    """The two commands for one mode and picture."""
+
+    def __init__(self, args, mode, picture):
+        self.args, self.mode, self.picture = args, mode, picture
+        self.out = args.work / f"out-{mode}.jpg"
+
+    def peer(self, repeat=1):
+        """The Python side."""
+        args = self.args
+        command = [sys.executable, HERE / "peer_still.py", self.mode, self.picture, self.out]
+        command += ["--models", args.models, "--repeat", str(repeat)]
+        if self.mode == "swap":
+            command += ["--source", args.work / "source.npy", "--emap", args.work / "emap.bin"]
+            command += ["--swapper", args.work / "swapper-bench.onnx"]
+        found = run(command, self.out, {**os.environ, "PYTHONPATH": str(args.packages)})
+        found["inference"] = found["said"]["seconds"]["inference"]
+        return found
+
+    def mien(self, repeat=1):
+        """mien: one picture, or a folder of links to it."""
+        source, out = self.picture, self.out
+        if repeat > 1:
+            source, out = self.args.work / f"many-{self.mode}", self.args.work / "many-out"
+            source.mkdir(exist_ok=True)
+            for index in range(repeat):
+                link = source / f"{index:03}.jpg"
+                link.unlink(missing_ok=True)
+                link.hardlink_to(self.picture)
+        command = [self.args.mien, "process", source, "-o", out, "--json", "-q", "--threads", "1"]
+        if self.mode == "swap":
+            command += ["--swap", "bench-source", "--swapper", "swapper-bench"]
+            command += ["--mode", "reference", "--reference", "bench-target"]
+        else:
+            command += ["--anonymise", "blur", "--score", "0.5"]
+        found = run(command, out if repeat == 1 else out / f"{repeat - 1:03}.jpg")
+        pictures = found["said"]["pictures"]
+        stages = [stage for picture in pictures for stage in picture["report"]["stages"]]
+        found["inference"] = sum(stage["inference_ms"] for stage in stages) / 1000
+        return found
+
+
+def compare(sides, rounds, repeat):
+    """Figures of both sides: one picture from the start, and each further picture."""
+    once = {"mien": [], "peer": []}
+    many = {"mien": [], "peer": []}
+    for _ in range(rounds):
+        for name in once:
+            one, more = getattr(sides, name)(), getattr(sides, name)(repeat)
+            one["outside"] = one["cpu"] - one["inference"]
+            spent = (more["cpu"] - one["cpu"]) / (repeat - 1)
+            inference = (more["inference"] - one["inference"]) / (repeat - 1)
+            once[name].append(one)
+            many[name].append({"cpu": spent, "inference": inference, "outside": spent - inference})
+    keys = ("cpu", "inference", "outside", "memory", "first")
+    result = {}
+    for name in once:
+        least = {key: min(each[key] for each in once[name]) for key in keys}
+        for key in ("cpu", "inference", "outside"):
+            least["warm " + key] = min(each[key] for each in many[name])
+        result[name] = least
+    return result
+
+
+def show(title, result):
+    """One table: mien, the peer, their ratio and the goal."""
+    rows = [
+        ("start to first result, ms", "first", 1000),
+        ("peak memory, MiB", "memory", 1),
+        ("CPU of one picture, ms", "cpu", 1000),
+        ("  inference", "inference", 1000),
+        ("  outside inference", "outside", 1000),
+        ("CPU of each further picture, ms", "warm cpu", 1000),
+        ("  inference", "warm inference", 1000),
+        ("  outside inference", "warm outside", 1000),
+    ]
+    print(f"\n{title}\n{'':34}{'mien':>9}{'Python':>9}{'ratio':>8}{'goal':>8}")
+    for label, key, unit in rows:
+        ours, theirs = result["mien"][key] * unit, result["peer"][key] * unit
+        goal = GOALS.get(key.replace("warm ", ""))
+        ratio = ours / theirs if theirs > 0 else float("nan")
+        aim = "" if goal is None else f"{goal:8.2f}" + ("" if ratio <= goal else "  missed")
+        print(f"{label:34}{ours:9.1f}{theirs:9.1f}{ratio:8.2f}{aim}")
+
+
+def main():
+    """Measures and prints."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mien", type=Path, required=True)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--packages", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=11)
+    parser.add_argument("--modes", default="blur,swap")
+    parser.add_argument("pictures", nargs="+", type=Path)
+    args = parser.parse_args()
+    results = {}
+    for picture in args.pictures:
+        for mode in args.modes.split(","):
+            result = compare(Sides(args, mode, picture), args.rounds, args.repeat)
+            results[f"{mode} {picture.name}"] = result
+            show(f"{mode}, {picture.name}, one thread", result)
+    load = os.getloadavg()[0]
+    print(f"\n{args.rounds} rounds in turns, {os.cpu_count()} cores, load {load:.1f}")
+    (args.work / "still.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
