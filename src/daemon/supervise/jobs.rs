@@ -12,8 +12,9 @@ use mien_base::recipe::{Detect, Mark, Recipe};
 use mien_base::report::PictureReport;
 use mien_base::wire::{self, Event, Landmarks, Marks, Process, Request, Written};
 
+use super::Supervisor;
+use super::attempt::Sent;
 use super::needs::{self, Need};
-use super::{Sent, Supervisor};
 use crate::files::{Input, Output, Pending};
 use crate::{Error, Result};
 

@@ -14,11 +14,12 @@ mod pace;
 mod needs;
 mod spawn;
 mod link;
+mod config;
+mod attempt;
 mod jobs;
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,79 +28,18 @@ use std::time::Duration;
 use mien_base::clock::Clock;
 use mien_base::consent::{ConsentRecord, SourceRecord};
 use mien_base::id::JobId;
-use mien_base::model::Manifest;
 use mien_base::wire::fds::Socket;
 use mien_base::wire::{Attempt, Event, Hello, Request};
 use mien_vault::models::ModelSource;
 
+pub use config::{Backoff, WorkerConfig};
 pub use jobs::{DetectJob, EnrolJob, Finished, ProcessJob, SheetJob};
 pub use pace::Hang;
 
-use crate::{Error, Result, files};
+use crate::{Error, Result};
 use link::{Link, Patience};
-use needs::Need;
 use pace::Pace;
 use spawn::{Program, Spawner};
-
-/// Times that a job may be tried.
-const ATTEMPTS: u32 = 2;
-/// Jobs that are remembered as quarantined; the oldest ids go first.
-const QUARANTINED: usize = 4096;
-
-/// How workers are started and held.
-#[derive(Debug, Clone)]
-pub struct WorkerConfig {
-    pub program: PathBuf,
-    /// What stands before the arguments that we add: `worker`.
-    pub arguments: Vec<OsString>,
-    /// Threads that run models.
-    pub threads: u16,
-    /// Address space of the worker.
-    pub memory_mib: u32,
-    /// Largest file that the worker may write.
-    pub file_mib: u32,
-    /// Work on a kernel without seccomp (emulators).
-    pub unsandboxed: bool,
-    pub hang: Hang,
-    pub backoff: Backoff,
-}
-
-/// Waiting time between starts of a worker that dies: doubles from `first` to `most`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
-    pub first: Duration,
-    pub most: Duration,
-    /// Starts in a row without a `Hello` before we give up.
-    pub tries: u32,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { first: Duration::from_millis(100), most: Duration::from_secs(5), tries: 4 }
-    }
-}
-
-impl WorkerConfig {
-    /// This program in its worker role, on as many threads as the machine has cores.
-    ///
-    /// # Errors
-    /// `Spawn` when the program does not know where it stands.
-    pub fn this_program() -> Result<Self> {
-        let program = std::env::current_exe()
-            .map_err(|source| Error::Spawn { program: PathBuf::from("mien"), source })?;
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Ok(Self {
-            program,
-            arguments: vec![OsString::from("worker")],
-            threads: u16::try_from(threads).unwrap_or(u16::MAX),
-            memory_mib: 6144,
-            file_mib: 1024,
-            unsandboxed: false,
-            hang: Hang::default(),
-            backoff: Backoff::default(),
-        })
-    }
-}
 
 /// Who is known and who agreed, as the worker is to hold it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -165,14 +105,6 @@ impl CancelHandle {
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
-}
-
-/// A request as it is sent, made anew for each attempt.
-struct Sent<T> {
-    request: Request,
-    fds: Vec<OwnedFd>,
-    /// What the answer is worked into: an output that is not yet committed.
-    keep: T,
 }
 
 impl Supervisor {
@@ -369,195 +301,11 @@ impl Supervisor {
         };
         link.send(request, fds, &patience)
     }
-
-    /// Sends the models that the worker does not have yet. Does not wait for them.
-    fn bring_models(&mut self, wanted: &[Manifest]) -> Result<()> {
-        for manifest in wanted {
-            let known = self.link.as_ref().is_some_and(|l| l.models.contains_key(&manifest.id));
-            if known {
-                continue;
-            }
-            let fd = self.models.open(manifest)?;
-            self.send(&Request::Load(manifest.clone()), &[fd.as_fd()])?;
-            if let Some(link) = self.link.as_mut() {
-                link.models.insert(manifest.id.clone(), None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends the policy when the worker has another. Does not wait for it.
-    fn bring_policy(&mut self) -> Result<()> {
-        let revision = self.revision;
-        if revision == 0 || self.link.as_ref().is_some_and(|l| l.policy == Some(revision)) {
-            return Ok(());
-        }
-        let policy = std::mem::take(&mut self.policy);
-        let sent = self.send_policy(&policy);
-        self.policy = policy;
-        sent?;
-        if let Some(link) = self.link.as_mut() {
-            link.policy = Some(revision);
-        }
-        Ok(())
-    }
-
-    fn send_policy(&mut self, policy: &Policy) -> Result<()> {
-        let revision = self.revision;
-        let sources = u16::try_from(policy.sources.len()).unwrap_or(u16::MAX);
-        self.send(&Request::Policy { revision, sources }, &[])?;
-        for source in &policy.sources {
-            let portrait = files::memory("a portrait", &source.portrait)?;
-            let record = Box::new(source.record.clone());
-            let consents = source.consents.clone();
-            self.send(&Request::Source { revision, record, consents }, &[portrait.as_fd()])?;
-        }
-        Ok(())
-    }
-
-    /// Runs a job to its end, on a second worker when the first dies of it.
-    fn run<T>(
-        &mut self,
-        job: JobId,
-        needs: &[Need],
-        mut make: impl FnMut(&AtomicBool) -> Result<Sent<T>>,
-    ) -> Result<(Event, T, u32)> {
-        if self.quarantined.contains(&job) {
-            return Err(Error::Quarantined { job, last: "it was before".to_owned() });
-        }
-        let wanted = needs::resolve(needs, self.models.as_ref())?;
-        let mut wait = self.config.backoff.first;
-        let mut last = String::new();
-        for attempt in 1..=ATTEMPTS {
-            match self.attempt(job, &wanted, &mut make, attempt) {
-                Ok((event, keep)) => return Ok((event, keep, attempt)),
-                Err(error) if error.blames_worker() => {
-                    self.lose();
-                    if self.stop.load(Ordering::Relaxed) {
-                        return Err(Error::Cancelled);
-                    }
-                    last = error.to_string();
-                    if attempt < ATTEMPTS {
-                        self.pause(wait)?;
-                        wait = (wait * 2).min(self.config.backoff.most);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if self.quarantined.len() >= QUARANTINED {
-            self.quarantined.pop_first();
-        }
-        self.quarantined.insert(job);
-        Err(Error::Quarantined { job, last })
-    }
-
-    fn attempt<T>(
-        &mut self,
-        job: JobId,
-        wanted: &[Manifest],
-        make: &mut impl FnMut(&AtomicBool) -> Result<Sent<T>>,
-        attempt: u32,
-    ) -> Result<(Event, T)> {
-        self.bury();
-        if self.link.is_none() {
-            self.spawn()?;
-        }
-        // Models and policy are ours: they may go out before the worker is known to be held.
-        let sent = self.bring_models(wanted).and_then(|()| self.bring_policy());
-        match sent {
-            Err(error) if error.blames_worker() => self.lose(),
-            other => other?,
-        }
-        self.ready()?;
-        // After a restart in `ready` nothing is there; otherwise both do nothing.
-        self.bring_models(wanted)?;
-        self.bring_policy()?;
-
-        let Sent { request, fds, keep } = make(&self.stop)?;
-        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
-        if let Some(link) = self.link.as_mut() {
-            link.expect(self.clock.as_ref());
-        }
-        self.send(&request, &borrowed)?;
-        drop(fds);
-        // The second attempt has all the time there is: the first may just have been slow.
-        let hang = self.config.hang;
-        if attempt > 1 {
-            self.config.hang.least = hang.most;
-        }
-        let event = self.answer(job, wanted);
-        self.config.hang = hang;
-        event.map(|event| (event, keep))
-    }
-
-    /// The terminal event of a job.
-    fn answer(&mut self, job: JobId, wanted: &[Manifest]) -> Result<Event> {
-        loop {
-            let event = match self.next() {
-                Err(Error::Cancelled) => {
-                    self.call_off(job);
-                    return Err(Error::Cancelled);
-                }
-                other => other?,
-            };
-            match event {
-                Event::Started { .. } | Event::PolicyHolds { .. } => {}
-                Event::Failed { job: None, failure } => {
-                    // The policy does not hold together. What was sent after it is still to come:
-                    // a new worker is quicker than to tell it apart.
-                    self.link = None;
-                    return Err(Error::Failed(failure));
-                }
-                Event::Failed { job: Some(of), failure } if of == job => {
-                    // A model that did not load says more than the job that missed it.
-                    let models = self.link.as_ref().map(|link| &link.models);
-                    let broken = wanted.iter().find_map(|m| models?.get(&m.id)?.clone());
-                    return Err(Error::Failed(broken.unwrap_or(failure)));
-                }
-                event if job_of(&event) == Some(job) => return Ok(event),
-                _ => return Err(Error::Protocol { what: "an answer that nobody asked for" }),
-            }
-        }
-    }
-
-    /// Ends a job: asks, waits a moment, kills.
-    fn call_off(&mut self, job: JobId) {
-        let asked = self.send(&Request::Cancel { job }, &[]);
-        if asked.is_err() {
-            self.link = None;
-            return;
-        }
-        // The stop flag is set, so this looks without waiting; what does not answer in time dies.
-        let start = self.clock.mono();
-        while self.clock.mono().since(start) < Duration::from_millis(200) {
-            match self.next() {
-                Ok(Event::Failed { job: Some(of), .. }) if of == job => return,
-                Ok(event) if job_of(&event) == Some(job) => return,
-                Ok(_) => {}
-                Err(Error::Cancelled) => std::thread::sleep(Duration::from_millis(5)),
-                Err(_) => break,
-            }
-        }
-        self.link = None;
-    }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
         // The worker first, then the thread that it dies with.
         self.link = None;
-    }
-}
-
-fn job_of(event: &Event) -> Option<JobId> {
-    match event {
-        Event::Done { job, .. }
-        | Event::Detected { job, .. }
-        | Event::Verified { job, .. }
-        | Event::Enrolled { job, .. }
-        | Event::Judged { job, .. }
-        | Event::Sheeted { job, .. } => Some(*job),
-        _ => None,
     }
 }
