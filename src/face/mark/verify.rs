@@ -3,7 +3,6 @@
 use mien_base::recipe::Corner;
 use mien_base::report::Verdict;
 use mien_pixels::codec::Metadata;
-use mien_pixels::geometry::Size;
 use mien_pixels::glyph;
 use mien_pixels::stdm;
 use mien_pixels::view::View;
@@ -79,16 +78,11 @@ pub fn verify(rgb: View<'_, 3>, meta: &Metadata) -> Verdict {
 
 /// The words of the label that stands in a corner.
 fn find_label(rgb: View<'_, 3>, kind: Altered) -> Option<String> {
-    let Size { width, height } = rgb.size();
-    if width == 0 || height == 0 {
-        return None;
-    }
+    let size = rgb.size();
     HEIGHTS.iter().find_map(|share| {
-        CORNERS.iter().find_map(|corner| {
-            let label = Label::new(rgb.size(), kind, *share, *corner)?;
-            let like = glyph::likeness(rgb.crop(label.roi), &label.plate);
-            (like >= LIKE).then_some(label.text)
-        })
+        let label = Label::new(size, kind, *share, CORNERS[0])?;
+        let like = |corner| glyph::likeness(rgb.crop(label.in_corner(size, corner)), &label.plate);
+        CORNERS.into_iter().any(|corner| like(corner) >= LIKE).then_some(label.text)
     })
 }
 

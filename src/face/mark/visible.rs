@@ -40,19 +40,28 @@ impl Label {
         };
         let (lines, height) = fit(forms, size, share)?;
         let plate = glyph::plate(lines, height);
-        let taken = plate.layer.size();
-        let margin = |side: u32, plate: u32| ((height * 0.5) as u32).min((side - plate) / 2);
-        let (dx, dy) = (margin(size.width, taken.width), margin(size.height, taken.height));
-        let (right, bottom) = (size.width - taken.width - dx, size.height - taken.height - dy);
-        let (x, y) = match corner {
-            Corner::TopLeft => (dx, dy),
-            Corner::TopRight => (right, dy),
-            Corner::BottomLeft => (dx, bottom),
-            Corner::BottomRight => (right, bottom),
-        };
-        let roi = Roi { x, y, width: taken.width, height: taken.height };
+        let roi = place(size, plate.layer.size(), height, corner);
         Some(Self { text: lines.join("\n"), height, plate, roi })
     }
+
+    /// Where the same label stands in another corner of a picture of the same size.
+    #[must_use]
+    pub fn in_corner(&self, size: Size, corner: Corner) -> Roi {
+        place(size, self.plate.layer.size(), self.height, corner)
+    }
+}
+
+fn place(size: Size, plate: Size, height: f32, corner: Corner) -> Roi {
+    let margin = |side: u32, plate: u32| ((height * 0.5) as u32).min((side - plate) / 2);
+    let (dx, dy) = (margin(size.width, plate.width), margin(size.height, plate.height));
+    let (right, bottom) = (size.width - plate.width - dx, size.height - plate.height - dy);
+    let (x, y) = match corner {
+        Corner::TopLeft => (dx, dy),
+        Corner::TopRight => (right, dy),
+        Corner::BottomLeft => (dx, bottom),
+        Corner::BottomRight => (right, bottom),
+    };
+    Roi { x, y, width: plate.width, height: plate.height }
 }
 
 /// The fullest words that fit in the asked height; else the shortest, smaller.
