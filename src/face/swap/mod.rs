@@ -7,5 +7,6 @@ mod shape;
 mod zone;
 pub mod texture;
 pub mod mesh;
+pub mod generator;
 
 pub use shape::mean;
