@@ -1,7 +1,8 @@
 //! The proof that a person agreed and that the agreement holds now. Only `check` makes one.
 //!
-//! ```compile_fail
-//! let forged = mien_face::consent::Consent { identity: "eve".parse().unwrap(), scope: todo!() };
+//! ```compile_fail,E0451
+//! let (identity, scope, expires) = ("eve".parse().unwrap(), todo!(), todo!());
+//! let forged = mien_face::consent::Consent { identity, scope, expires };
 //! ```
 
 use mien_base::clock::{Clock, Wall};

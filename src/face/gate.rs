@@ -1,7 +1,7 @@
 //! Content gate: a picture becomes `Passed` or is refused. Only `Gate::inspect` makes a `Passed`.
 //!
-//! ```compile_fail
-//! let forged = mien_face::gate::Passed { inner: 1 };
+//! ```compile_fail,E0451
+//! let forged = mien_face::gate::Passed { inner: 1, score: 0.0 };
 //! ```
 
 use mien_base::model::{Family, Manifest, Role};
@@ -36,7 +36,6 @@ impl<T> Passed<T> {
     }
 
     /// For the stages that alter it in place.
-    #[allow(dead_code, reason = "the pipeline stands above and is being laid")]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }

@@ -65,8 +65,9 @@ impl Checked {
     /// How to look for faces.
     #[must_use]
     pub fn options(&self) -> Options {
-        let score = if self.is_private() { SCORE_PRIVATE } else { SCORE_SWAP };
-        options(&self.recipe.detect, score)
+        let thorough = self.is_private();
+        let score = if thorough { SCORE_PRIVATE } else { SCORE_SWAP };
+        Options { thorough, ..options(&self.recipe.detect, score) }
     }
 }
 
@@ -79,6 +80,7 @@ pub fn options(detect: &Detect, score: f32) -> Options {
         margin: detect.margin,
         angles: detect.angles.clone(),
         fit: Fit::Letterbox,
+        thorough: false,
     }
 }
 

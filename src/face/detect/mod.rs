@@ -63,11 +63,21 @@ pub struct Options {
     /// Passes to make, of 0, 90, 180, 270. Empty: 0, and the others when 0 finds none.
     pub angles: Vec<u16>,
     pub fit: Fit,
+    /// A second pass at twice the model's own size, for faces that are lost in the first: where no
+    /// size is asked for and the picture is that large.
+    pub thorough: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { size: None, score: 0.5, margin: 0.0, angles: Vec::new(), fit: Fit::Letterbox }
+        Self {
+            size: None,
+            score: 0.5,
+            margin: 0.0,
+            angles: Vec::new(),
+            fit: Fit::Letterbox,
+            thorough: false,
+        }
     }
 }
 
@@ -242,18 +252,27 @@ impl<B: Backend> Detector<B> {
         options: &Options,
         meter: &mut Meter<'_>,
     ) -> Result<Vec<Face>> {
+        let Size { width, height } = backend.size(picture);
+        let own = self.feed.fixed.or(options.size).unwrap_or(self.feed.size);
+        let is_free = self.feed.fixed.is_none() && options.size.is_none();
+        let again = options.thorough && is_free && width.max(height) >= 2 * own;
+        let sides = if again { vec![own, 2 * own] } else { vec![own] };
         let mut passes = Vec::new();
-        if options.angles.is_empty() {
-            passes.push(self.pass(backend, picture, options, 0, meter)?);
-            if passes[0].is_empty() {
-                for angle in [90, 180, 270] {
-                    passes.push(self.pass(backend, picture, options, angle, meter)?);
+        let mut look = |angles: &[u16], passes: &mut Vec<Vec<Face>>| -> Result<()> {
+            for &angle in angles {
+                for &side in &sides {
+                    passes.push(self.pass(backend, picture, options, (side, angle), meter)?);
                 }
             }
-        } else {
-            for &angle in &options.angles {
-                passes.push(self.pass(backend, picture, options, angle, meter)?);
+            Ok(())
+        };
+        if options.angles.is_empty() {
+            look(&[0], &mut passes)?;
+            if passes.iter().all(Vec::is_empty) {
+                look(&[90, 180, 270], &mut passes)?;
             }
+        } else {
+            look(&options.angles, &mut passes)?;
         }
         let faces = nms::pool(passes);
         if faces.len() > limits::FACES {
@@ -267,11 +286,10 @@ impl<B: Backend> Detector<B> {
         backend: &B,
         picture: &B::Picture,
         options: &Options,
-        angle: u16,
+        (side, angle): (u32, u16),
         meter: &mut Meter<'_>,
     ) -> Result<Vec<Face>> {
         let size = backend.size(picture);
-        let side = self.feed.fixed.or(options.size).unwrap_or(self.feed.size);
         let plan = fit::plan(size, side, self.feed.square, options, angle);
         let normalise = &self.feed.normalise;
         let input = match plan.letterbox {
