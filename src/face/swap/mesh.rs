@@ -11,8 +11,6 @@ use crate::mask::{Place, Region};
 use crate::subject::{Face, Mesh};
 use crate::{Error, Result};
 
-/// Share of the source's shape that the target takes.
-const SHARE: f32 = 0.5;
 /// How far the forehead's outline is drawn down towards the brows.
 const FOREHEAD: f32 = 0.22;
 /// Softness of the outline, of the lids and of the lips, in eye distances.
@@ -23,6 +21,27 @@ const LIPS: f32 = 0.02;
 const FACING: (f32, f32) = (0.0, 0.3);
 /// Least share of points that must face the camera.
 const SEEN: f32 = 0.4;
+
+/// How much of the source, and how much of the target.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Manner {
+    /// Share of the source's shape that the target takes.
+    share: f32,
+    /// Light that comes from the target.
+    relight: f32,
+    /// How far the forehead's outline is drawn down.
+    forehead: f32,
+    /// The target's eyes and open mouth stay.
+    openings: bool,
+}
+
+impl Manner {
+    /// A person's face: gaze and mouth are the target's.
+    pub(crate) const SWAP: Self =
+        Self { share: 0.5, relight: 0.45, forehead: FOREHEAD, openings: true };
+    /// A made face: nothing of the target but pose and coarse light.
+    pub(crate) const MADE: Self = Self { share: 0.6, relight: 0.8, forehead: 0.0, openings: false };
+}
 
 /// Puts the skin of `source` on a face, in place. Nothing outside the face's oval changes.
 ///
@@ -37,9 +56,22 @@ pub fn apply<B: Backend>(
     source: &Texture<B>,
     region: &Region<'_, B>,
 ) -> Result<()> {
+    let place = Place::of(face, backend.size(picture))?;
+    lay(backend, picture, &place, mesh, source, region, &Manner::SWAP)
+}
+
+/// As `apply`, in a manner.
+pub(crate) fn lay<B: Backend>(
+    backend: &B,
+    picture: &mut B::Picture,
+    place: &Place,
+    mesh: &Mesh,
+    source: &Texture<B>,
+    region: &Region<'_, B>,
+    manner: &Manner,
+) -> Result<()> {
     let size = backend.size(picture);
     check(mesh.points(), size)?;
-    let place = Place::of(face, size)?;
     let fit = shape::fitted(&source.shape, mesh.points())
         .ok_or_else(|| Error::Face { detail: "its mesh fits no source".to_owned() })?;
     let facing: Vec<f32> = shape::facing(mesh.points())
@@ -50,8 +82,8 @@ pub fn apply<B: Backend>(
         return Err(Error::Face { detail: "it is turned too far away to be swapped".to_owned() });
     }
     let target = mesh.flat();
-    let there = shape::destination(mesh.points(), &fit, SHARE);
-    let swap = Swap { backend, target: &target, there: &there, eyes: eye_distance(mesh) };
+    let there = shape::destination(mesh.points(), &fit, manner.share);
+    let swap = Swap { backend, target: &target, there: &there, eyes: eye_distance(mesh), manner };
     let Some(roi) = Rect::around(&there).and_then(|r| r.pixels(size)) else { return Ok(()) };
 
     let engine = Error::engine;
@@ -59,10 +91,13 @@ pub fn apply<B: Backend>(
     let warp = MeshWarp { from: &source.layout, to: &there, triangles: &triangles, roi };
     let (mut layer, _) = backend.warp_mesh(&source.picture, &warp).map_err(engine("swap"))?;
     let mut alpha = swap.alpha(picture, &facing, roi).map_err(engine("swap"))?;
-    region.narrow(backend, &place, roi, &mut alpha)?;
-    let tone = Tone { ratio: (0.7, 1.3), relight: 0.45, rim: 1.0, sigma: 0.35 * swap.eyes };
+    region.narrow(backend, place, roi, &mut alpha)?;
+    let tone =
+        Tone { ratio: (0.7, 1.3), relight: manner.relight, rim: 1.0, sigma: 0.35 * swap.eyes };
     backend.match_tone(&mut layer, picture, roi, &alpha, &tone).map_err(engine("swap"))?;
-    swap.openings(picture, &mut layer, roi).map_err(engine("swap"))?;
+    if manner.openings {
+        swap.openings(picture, &mut layer, roi).map_err(engine("swap"))?;
+    }
     backend.paste(picture, &layer, roi, &alpha).map_err(engine("swap"))
 }
 
@@ -82,6 +117,7 @@ struct Swap<'a, B: Backend> {
     target: &'a [Point],
     there: &'a [Point],
     eyes: f32,
+    manner: &'a Manner,
 }
 
 impl<B: Backend> Swap<'_, B> {
@@ -90,7 +126,7 @@ impl<B: Backend> Swap<'_, B> {
     }
 
     /// The oval, its forehead drawn down towards the brows.
-    fn oval(points: &[Point]) -> Vec<Point> {
+    fn oval(&self, points: &[Point]) -> Vec<Point> {
         let down = {
             let (a, b) = (points[168], points[152]);
             let length = a.distance(b).max(1e-3);
@@ -100,7 +136,7 @@ impl<B: Backend> Swap<'_, B> {
         let height = |p: Point| p.x * down.0 + p.y * down.1;
         let brow = brows.iter().map(|p| height(*p)).sum::<f32>() / brows.len() as f32;
         let draw = |p: Point| {
-            let above = (brow - height(p)).max(0.0) * FOREHEAD;
+            let above = (brow - height(p)).max(0.0) * self.manner.forehead;
             Point::new(p.x + down.0 * above, p.y + down.1 * above)
         };
         Self::ring(points, &t::OVAL).into_iter().map(draw).collect()
@@ -120,10 +156,13 @@ impl<B: Backend> Swap<'_, B> {
         roi: Roi,
     ) -> mien_engine::Result<B::Alpha> {
         let feather = Feather { width: EDGE * self.eyes };
-        let oval = |points: &[Point]| Shape::Polygon { points: Self::oval(points), feather };
+        let oval = |points: &[Point]| Shape::Polygon { points: self.oval(points), feather };
         let mut alpha = self.backend.mask(&[oval(self.there), oval(self.target)], roi)?;
         let front = self.vertices(facing, roi)?;
         self.backend.meet(&mut alpha, &front)?;
+        if !self.manner.openings {
+            return Ok(alpha);
+        }
         let sample = self.vertices(&zone::SAMPLE, roi)?;
         let like = Likeness { near: 3.5, far: 5.5, grow: 0.02 * self.eyes };
         let mut keep = self.backend.likeness(picture, roi, &sample, &like)?;
@@ -156,5 +195,126 @@ impl<B: Backend> Swap<'_, B> {
             self.backend.paste(layer, &own, whole, &alpha)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mien_base::recipe::Mask;
+    use mien_engine::cpu::Cpu;
+    use mien_pixels::geometry::Size;
+    use mien_pixels::view::{Image, Rgb};
+
+    const SIZE: Size = Size::new(200, 220);
+    const SKIN: [u8; 3] = [200, 160, 140];
+
+    /// The mean face in the middle of a picture, turned about its vertical axis.
+    fn mesh(yaw: f32) -> Mesh {
+        let (sin, cos) = yaw.sin_cos();
+        let place = |[x, y, z]: [f32; 3]| {
+            [80.0 * (x * cos + z * sin) + 100.0, 80.0 * y + 110.0, 80.0 * (z * cos - x * sin)]
+        };
+        Mesh::new(shape::mean().into_iter().map(place).collect()).unwrap()
+    }
+
+    fn face(mesh: &Mesh) -> Face {
+        Face { rect: mesh.rect(), score: 0.9, landmarks: mesh.five() }
+    }
+
+    /// Skin with stripes of some strength.
+    fn picture(stripes: u8) -> Rgb {
+        let pixel =
+            |x: u32, _| SKIN.map(|v| if (x / 4).is_multiple_of(2) { v - stripes } else { v });
+        let data = (0..SIZE.height).flat_map(|y| (0..SIZE.width).flat_map(move |x| pixel(x, y)));
+        Image::from_vec(SIZE, data.collect()).unwrap()
+    }
+
+    fn swap(source: &Rgb, from: &Mesh, target: &Rgb, onto: &Mesh) -> Result<Rgb> {
+        let backend = Cpu::new(1);
+        let portrait = backend.adopt(source.clone()).unwrap();
+        let texture = Texture::bake(&backend, &portrait, from)?;
+        let mut picture = backend.adopt(target.clone()).unwrap();
+        let mask = Mask { kinds: Vec::new(), scale: 1.3, padding: [0.0; 4], blur: 0.3 };
+        let region = Region { mask: &mask, mesh: Some(onto), person: None };
+        apply(&backend, &mut picture, &face(onto), onto, &texture, &region)?;
+        Ok(backend.release(picture).unwrap())
+    }
+
+    fn spread(image: &Rgb, y: u32, x: std::ops::Range<u32>) -> u8 {
+        let row = x.map(|x| image.view().pixel(x, y)[1]);
+        row.clone().max().unwrap() - row.min().unwrap()
+    }
+
+    #[test]
+    fn the_sources_skin_arrives_and_nothing_outside_the_oval_changes() {
+        let (source, target, onto) = (picture(60), picture(0), mesh(0.0));
+        let out = swap(&source, &mesh(0.0), &target, &onto).unwrap();
+        // Both cheeks show stripes now.
+        assert!(spread(&out, 130, 62..80) > 10 && spread(&out, 130, 120..138) > 10);
+        let mut alpha = mien_pixels::view::Grey::filled(SIZE, [255]);
+        let oval: Vec<_> = t::OVAL.iter().map(|i| onto.at(usize::from(*i))).collect();
+        mien_pixels::raster::polygon(&oval, 1.0, Roi::whole(SIZE), &mut alpha);
+        let pixels = out.bytes_all().chunks(3).zip(target.bytes_all().chunks(3));
+        for ((new, old), inside) in pixels.zip(alpha.bytes_all()) {
+            assert!(*inside > 0 || new == old);
+        }
+    }
+
+    #[test]
+    fn gaze_stays_the_targets() {
+        let onto = mesh(0.0);
+        let (source, mut target) = (picture(0), picture(0));
+        for (up, low) in [(159, 145), (386, 374)] {
+            let (a, b) = (onto.at(up), onto.at(low));
+            for y in a.y as u32..=b.y as u32 {
+                for x in a.x as usize - 3..=a.x as usize + 3 {
+                    target.view_mut().row_mut(y)[x * 3..x * 3 + 3].copy_from_slice(&[10, 200, 40]);
+                }
+            }
+        }
+        let out = swap(&source, &mesh(0.0), &target, &onto).unwrap();
+        for (up, low) in [(159, 145), (386, 374)] {
+            let (a, b) = (onto.at(up), onto.at(low));
+            let got = out.view().pixel(a.x as u32, ((a.y + b.y) / 2.0) as u32);
+            assert!(got[1] > 150 && got[0] < 80, "{got:?}");
+        }
+    }
+
+    #[test]
+    fn a_source_that_looks_aside_fills_its_hidden_cheek() {
+        let target = picture(0);
+        for yaw in [-0.7, 0.7] {
+            let out = swap(&picture(60), &mesh(yaw), &target, &mesh(0.0)).unwrap();
+            for x in [62..80, 120..138] {
+                for pixel in x.map(|x| out.view().pixel(x, 130)) {
+                    assert!(pixel[0].abs_diff(SKIN[0]) < 70, "{pixel:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mesh_that_can_not_be_is_refused() {
+        let picture = picture(0);
+        let good = mesh(0.0);
+        let moved = |f: &dyn Fn([f32; 3]) -> [f32; 3]| {
+            Mesh::new(good.points().iter().map(|p| f(*p)).collect()).unwrap()
+        };
+        let bad = [
+            moved(&|[x, y, z]| [x + 5e3, y, z]),
+            moved(&|[x, y, z]| [x * 1e6, y * 1e6, z]),
+            moved(&|_| [50.0, 50.0, 0.0]),
+            moved(&|[x, y, _]| [x, y, f32::MAX]),
+            moved(&|[x, _, z]| [x, 60.0, z]),
+            mesh(2.4),
+        ];
+        for (i, bad) in bad.iter().enumerate() {
+            let onto = swap(&picture, &good, &picture, bad);
+            assert!(matches!(onto, Err(Error::Face { .. })), "{i}");
+        }
+        for (i, bad) in bad[..5].iter().enumerate() {
+            assert!(matches!(swap(&picture, bad, &picture, &good), Err(Error::Face { .. })), "{i}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Read downwards: each module uses only those above it.
 
-mod topology;
+pub(crate) mod topology;
 mod shape;
 mod zone;
 pub mod texture;

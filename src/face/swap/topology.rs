@@ -29,6 +29,12 @@ pub(crate) const MOUTH_INNER: [u16; 20] = [
     78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308, 324, 318, 402, 317, 14, 87, 178, 88, 95,
 ];
 
+/// Outer edge of the lips, in the same order.
+#[rustfmt::skip]
+pub(crate) const MOUTH_OUTER: [u16; 20] = [
+    61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146,
+];
+
 /// The image-left brow: upper edge inwards, lower edge back.
 #[rustfmt::skip]
 pub(crate) const BROW_LEFT: [u16; 10] = [
