@@ -13,6 +13,7 @@ use crate::gate::Gate;
 use crate::judge::Judge;
 use crate::landmarks::Landmarker;
 use crate::segment::Segmenter;
+use crate::swap::generator::{Crossface, Generator};
 use crate::{Error, Result};
 
 /// What a worker has to work with.
@@ -24,6 +25,8 @@ pub struct Models<B: Backend> {
     pub(crate) gate: Option<Gate<B>>,
     pub(crate) segmenter: Option<Segmenter<B>>,
     pub(crate) judge: Option<Judge<B>>,
+    generators: BTreeMap<ModelId, Generator<B>>,
+    crossfaces: BTreeMap<String, Crossface<B>>,
 }
 
 impl<B: Backend> std::fmt::Debug for Models<B> {
@@ -36,6 +39,8 @@ impl<B: Backend> std::fmt::Debug for Models<B> {
             .field("gate", &self.gate)
             .field("segmenter", &self.segmenter)
             .field("judge", &self.judge)
+            .field("generators", &self.generators.keys())
+            .field("crossfaces", &self.crossfaces.keys())
             .finish()
     }
 }
@@ -52,6 +57,8 @@ impl<B: Backend> Models<B> {
             gate: None,
             segmenter: None,
             judge: None,
+            generators: BTreeMap::new(),
+            crossfaces: BTreeMap::new(),
         }
     }
 
@@ -78,9 +85,13 @@ impl<B: Backend> Models<B> {
             Role::Gate => self.gate = Some(Gate::load(backend, manifest, bytes)?),
             Role::Segmenter => self.segmenter = Some(Segmenter::load(backend, manifest, bytes)?),
             Role::Judge => self.judge = Some(Judge::load(backend, manifest, bytes)?),
-            Role::Swapper | Role::Crossface => {
-                let detail = "generators are not taken yet".to_owned();
-                return Err(Error::Slot { model: manifest.id, detail });
+            Role::Swapper => {
+                let generator = Generator::load(backend, manifest, bytes)?;
+                self.generators.insert(generator.id().clone(), generator);
+            }
+            Role::Crossface => {
+                let crossface = Crossface::load(backend, manifest, bytes)?;
+                self.crossfaces.insert(crossface.id().to_string(), crossface);
             }
         }
         Ok(())
@@ -96,7 +107,8 @@ impl<B: Backend> Models<B> {
             Role::Gate => self.gate.is_some(),
             Role::Segmenter => self.segmenter.is_some(),
             Role::Judge => self.judge.is_some(),
-            Role::Swapper | Role::Crossface => false,
+            Role::Swapper => !self.generators.is_empty(),
+            Role::Crossface => !self.crossfaces.is_empty(),
         }
     }
 
@@ -105,13 +117,69 @@ impl<B: Backend> Models<B> {
         self.detectors.get_mut(id).ok_or_else(|| Error::NotLoaded { model: id.clone() })
     }
 
-    /// Checks that a generator of that name is loaded.
+    /// Checks that a generator of that name is loaded, and what it needs beside it.
     pub(crate) fn has_generator(&self, id: &ModelId) -> Result<()> {
-        Err(Error::NotLoaded { model: id.clone() })
+        let generator =
+            self.generators.get(id).ok_or_else(|| Error::NotLoaded { model: id.clone() })?;
+        let beside = Crossface::<B>::name_for(id);
+        if generator.needs_crossface() && !self.crossfaces.contains_key(&beside) {
+            let detail = format!("it needs the model `{beside}` beside it");
+            return Err(Error::Slot { model: id.clone(), detail });
+        }
+        Ok(())
+    }
+
+    /// A generator by its name, with the crossface network that belongs to it.
+    pub(crate) fn generator(
+        &mut self,
+        id: &ModelId,
+    ) -> Result<(&mut Generator<B>, Option<&mut Crossface<B>>)> {
+        self.has_generator(id)?;
+        let crossface = self.crossfaces.get_mut(&Crossface::<B>::name_for(id));
+        let generator = self.generators.get_mut(id);
+        Ok((generator.ok_or_else(|| Error::NotLoaded { model: id.clone() })?, crossface))
     }
 
     /// The independent judge, for tests and the demo.
     pub const fn judge(&mut self) -> Option<&mut Judge<B>> {
         self.judge.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mien_base::model::Family;
+    use mien_engine::cpu::Cpu;
+    use mien_engine::made::Model;
+
+    fn manifest(id: &str, role: Role, family: Family) -> Manifest {
+        Manifest {
+            id: id.parse().unwrap(),
+            role,
+            family,
+            sha256: "0".repeat(64),
+            bytes: 1,
+            licence: "none".to_owned(),
+            commercial: true,
+        }
+    }
+
+    #[test]
+    fn a_generator_counts_once_its_crossface_network_is_there() {
+        let mut models = Models::new(Arc::new(Cpu::new(1)));
+        let id: ModelId = "ghost".parse().unwrap();
+        assert!(matches!(models.has_generator(&id), Err(Error::NotLoaded { .. })));
+        let bytes = Model::answering(
+            &[("target", &[1, 3, 32, 32]), ("source", &[1, 4])],
+            &[("output", &[1, 3, 32, 32], &[0.0; 3 * 32 * 32])],
+        )
+        .bytes();
+        models.load(manifest("ghost", Role::Swapper, Family::Ghost), bytes).unwrap();
+        assert!(models.has(Role::Swapper) && !models.has(Role::Crossface));
+        assert!(matches!(models.has_generator(&id), Err(Error::Slot { .. })));
+        let beside = manifest("ghost-crossface", Role::Crossface, Family::Crossface);
+        models.load(beside, Model::identity(&[1, 4]).bytes()).unwrap();
+        assert!(models.generator(&id).unwrap().1.is_some());
     }
 }

@@ -25,6 +25,7 @@ use crate::segment::PersonMap;
 use crate::select;
 use crate::subject::{Face, Mesh};
 use crate::swap;
+use crate::swap::generator::Wish;
 use crate::{Error, Result};
 
 /// Least score of a face that `detect` lists, where none is given.
@@ -445,9 +446,29 @@ impl<B: Backend> Work<'_, '_, B> {
             }
             Deed::Swap { swap, source, consent } => {
                 let Some(mesh) = mesh else { return Ok(Err("it has no landmarks".to_owned())) };
-                let result = meter.stage("swap", |_| {
-                    let texture = source.texture(consent)?;
-                    swap::mesh::apply(backend, passed.get_mut(), face, mesh, texture, &region)
+                let models = &mut *self.models;
+                let result = meter.stage("swap", |m| match &swap.model {
+                    None => {
+                        let texture = source.texture(consent)?;
+                        swap::mesh::apply(backend, passed.get_mut(), face, mesh, texture, &region)
+                    }
+                    Some(model) => {
+                        let five = mesh.five();
+                        let picture = passed.get_mut();
+                        let target = match models.embedder.as_mut().filter(|_| swap.weight != 0.5) {
+                            Some(embedder) => Some(embedder.embed(backend, picture, &five, m)?),
+                            None => None,
+                        };
+                        let wish = Wish {
+                            consent,
+                            embedding: source.embedding(consent)?,
+                            target: target.as_ref(),
+                            weight: swap.weight,
+                            boost: swap.boost,
+                        };
+                        let (generator, beside) = models.generator(model)?;
+                        generator.apply(backend, picture, face, &five, &wish, beside, &region, m)
+                    }
                 });
                 Ok(of_face(result)?.map(|()| (format!("swap:{}", swap.source), Altered::Generated)))
             }
