@@ -1,12 +1,12 @@
 //! The stages on real models and pictures. `tests/run` sets MIEN_MODELS and MIEN_PICTURES.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod real;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use mien_base::clock::{SystemClock, Wall};
-use mien_base::model::{Family, Manifest, Role};
+use mien_base::model::{Family, Role};
 use mien_base::recipe::Recipe;
 use mien_engine::backend::Backend;
 use mien_engine::cpu::Cpu;
@@ -15,43 +15,15 @@ use mien_face::embed::Embedder;
 use mien_face::enrol::enrol;
 use mien_face::landmarks::Landmarker;
 use mien_face::meter::Meter;
-use mien_face::models::Models;
 use mien_face::subject::Face;
-use mien_pixels::codec;
 use mien_pixels::geometry::Size;
 use mien_pixels::resize::resize;
 use mien_pixels::view::Rgb;
-
-fn folder(variable: &str) -> PathBuf {
-    std::env::var_os(variable).map(PathBuf::from).expect("tests/run sets it")
-}
-
-fn picture(name: &str) -> Rgb {
-    let bytes = std::fs::read(folder("MIEN_PICTURES").join(name)).unwrap();
-    codec::decode(&bytes, &codec::Bounds::default()).unwrap().rgb
-}
-
-fn model(id: &str, role: Role, family: Family) -> (Manifest, Vec<u8>) {
-    let bytes = std::fs::read(folder("MIEN_MODELS").join(format!("{id}.onnx"))).unwrap();
-    let manifest = Manifest {
-        id: id.parse().unwrap(),
-        role,
-        family,
-        sha256: "0".repeat(64),
-        bytes: bytes.len() as u64,
-        licence: String::new(),
-        commercial: true,
-    };
-    (manifest, bytes)
-}
+use real::{backend, model, models, picture};
 
 fn detector(backend: &Cpu, id: &str, family: Family) -> Detector<Cpu> {
     let (manifest, bytes) = model(id, Role::Detector, family);
     Detector::load(backend, manifest, bytes).unwrap()
-}
-
-fn backend() -> Arc<Cpu> {
-    Arc::new(Cpu::new(2))
 }
 
 fn faces(
@@ -148,25 +120,6 @@ fn every_face_of_the_groups_is_found_and_no_other() {
         let fine = |&(found, present)| (present..=present + extra).contains(&found);
         assert!(count.values().all(fine), "{score}: {count:?}");
     }
-}
-
-/// All models that a machine can get.
-fn models() -> Models<Cpu> {
-    let mut models = Models::new(backend());
-    for (id, role, family) in [
-        ("centerface", Role::Detector, Family::CenterFace),
-        ("blazeface_back256", Role::Detector, Family::BlazeBack),
-        ("blazeface_short128", Role::Detector, Family::BlazeShort),
-        ("facemesh468", Role::Landmarks, Family::FaceMesh),
-        ("mobilefacenet192", Role::Embedder, Family::ArcFace),
-        ("open_nsfw", Role::Gate, Family::OpenNsfw),
-        ("selfie256", Role::Segmenter, Family::Selfie),
-        ("dlib_resnet128", Role::Judge, Family::DlibResNet),
-    ] {
-        let (manifest, bytes) = model(id, role, family);
-        models.load(manifest, bytes).unwrap();
-    }
-    models
 }
 
 #[test]
