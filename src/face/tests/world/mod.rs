@@ -161,6 +161,12 @@ impl Oracle {
                 vec![Tensor { shape: vec![1, 3], data }]
             }
             Family::CenterFace => self.centerface(input),
+            Family::Ghost => {
+                let mut made = tensor(&input.shape);
+                made.data.fill(-0.7);
+                vec![made]
+            }
+            Family::Crossface => vec![input.clone()],
             other => panic!("no {other:?} in this world"),
         }
     }
@@ -387,12 +393,14 @@ pub(crate) fn manifest(role: Role, family: Family, id: &str) -> Manifest {
     }
 }
 
-pub(crate) const MODELS: [(Role, Family, &str); 5] = [
+pub(crate) const MODELS: [(Role, Family, &str); 7] = [
     (Role::Gate, Family::OpenNsfw, "gate"),
     (Role::Detector, Family::CenterFace, "centerface"),
     (Role::Landmarks, Family::FaceMesh, "mesh"),
     (Role::Embedder, Family::ArcFace, "embedder"),
     (Role::Segmenter, Family::Selfie, "selfie"),
+    (Role::Swapper, Family::Ghost, "ghost"),
+    (Role::Crossface, Family::Crossface, "ghost-crossface"),
 ];
 
 /// A world without faults, with all its models.
