@@ -14,12 +14,12 @@ pub(super) const BITS: usize = CODED + PILOTS;
 /// Generators of the code, constraint length 7.
 const GENERATORS: [u8; 2] = [0o171, 0o133];
 const STATES: usize = 64;
-/// Balanced, with low side lobes: 20 bits of the fraction of the golden ratio.
+/// The first 16 bits of the golden ratio's fraction.
 const PILOT_WORD: u32 = 0x9e37;
 
 /// Pilot bit i as +1 or -1.
 pub(super) const fn pilot(i: usize) -> f32 {
-    // The word's 16 bits and the inverse of its first four: ten of each kind but one.
+    // The word, lowest bit first, then the inverse of its lowest four.
     let bit = if i < 16 { PILOT_WORD >> i & 1 } else { !(PILOT_WORD >> (i - 16)) & 1 };
     if bit == 1 { 1.0 } else { -1.0 }
 }
