@@ -58,6 +58,12 @@ pub enum Error {
     Short { name: String, said: u64, found: u64 },
     #[error("Can't hold {what} in memory")]
     Memory { what: &'static str, source: Errno },
+    /// A key or certificate that can't sign.
+    #[error("The signing key can't be used: {detail}")]
+    SigningKey { detail: String },
+    /// A file whose content credentials can't be written or read.
+    #[error("The content credentials can't be handled: {detail}")]
+    Credentials { detail: String },
 }
 
 fn stage_words(stage: Option<Stage>) -> String {
@@ -86,6 +92,8 @@ impl Error {
             }
             Self::NoPicture { .. } => ErrorKind::BadInput,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::SigningKey { .. } => ErrorKind::Usage,
+            Self::Credentials { .. } => ErrorKind::BadInput,
         }
     }
 
