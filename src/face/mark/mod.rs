@@ -2,15 +2,16 @@
 //!
 //! `apply` is the last stage and the only maker of `Marked`; a sink takes nothing else.
 //!
-//! ```compile_fail
+//! ```compile_fail,E0451
 //! use mien_face::mark::Marked;
-//! fn forge<B: mien_engine::backend::Backend>(picture: B::Picture) -> Marked<B> {
-//!     Marked { picture, facts: todo!(), metadata: Default::default(), report: todo!() }
+//! use mien_engine::cpu::{Cpu, Picture};
+//! fn forge(picture: Picture, marked: Marked<Cpu>) -> Marked<Cpu> {
+//!     Marked { picture, ..marked }
 //! }
 //! ```
-//! ```compile_fail
-//! fn forge() -> mien_face::mark::Marked<mien_engine::cpu::Cpu> {
-//!     Default::default()
+//! ```compile_fail,E0277
+//! fn forge(picture: mien_engine::cpu::Picture) -> mien_face::mark::Marked<mien_engine::cpu::Cpu> {
+//!     picture.into()
 //! }
 //! ```
 
