@@ -18,7 +18,7 @@ pub const BLUR_LEAST: f32 = 0.15;
 /// The deviation that is taken where nobody asks for another.
 pub const BLUR: f32 = 0.25;
 /// Deviation of a mosaic's noise in levels.
-const NOISE: f32 = 14.0;
+const NOISE: f32 = 20.0;
 /// How much a face's box grows where it is covered because something failed.
 const FAILED: f32 = 1.3;
 const GREY: [u8; 3] = [127; 3];

@@ -15,8 +15,6 @@ use crate::swap::topology as t;
 use crate::{Error, Result};
 
 const SIZE: Size = Size::new(320, 272);
-/// Under the painted face the real one is blurred by this share of its width.
-const UNDER: f32 = 0.2;
 
 /// SplitMix64.
 struct Random(u64);
@@ -58,14 +56,6 @@ pub fn apply<B: Backend>(
     let place = Place::of(face, size)?;
     let (picture_of, shape) = make(backend, seed).map_err(Error::engine("synthetic"))?;
     let made = Texture { picture: picture_of, layout: texture::layout(SIZE), shape };
-    let soft = 0.25 * place.half.0;
-    if let Some(roi) = place.roi(1.0, soft, size) {
-        let ellipse =
-            Shape::Ellipse { to_picture: place.oval(1.0, soft), feather: Feather { width: soft } };
-        let alpha = backend.mask(&[ellipse], roi).map_err(Error::engine("synthetic"))?;
-        let blur = Cover::Blur { sigma: UNDER * place.width() };
-        backend.cover(picture, roi, &alpha, &blur).map_err(Error::engine("synthetic"))?;
-    }
     mesh::lay(backend, picture, &place, mesh, &made, region, &Manner::MADE)
 }
 
@@ -98,15 +88,15 @@ fn shape(random: &mut Random) -> Vec<[f32; 3]> {
     let at = |p: &[[f32; 3]], i: usize| p[i];
     let (chin, eyes, mouth, nose) =
         (at(&points, 152)[1], at(&points, 33)[1], at(&points, 13)[1], at(&points, 4));
-    let [jaw, cheek, long, wide_mouth, wide_nose, eyes_apart, nose_long] = [
-        random.between(-0.10, 0.10),
-        random.between(-0.06, 0.08),
-        random.between(-0.08, 0.08),
-        random.between(-0.12, 0.12),
-        random.between(-0.14, 0.14),
-        random.between(-0.05, 0.05),
-        random.between(-0.10, 0.10),
-    ];
+    let brows = at(&points, 105)[1];
+    // Away from the mean, to one side or the other: a face near it would be near many.
+    let mut off = |most: f32| {
+        let side = if random.unit() < 0.5 { -1.0 } else { 1.0 };
+        side * random.between(0.55, 1.0) * most
+    };
+    let [jaw, cheek, long] = [off(0.16), off(0.08), off(0.12)];
+    let [wide_mouth, wide_nose, nose_long] = [off(0.2), off(0.26), off(0.2)];
+    let [eyes_apart, eyes_high, brows_high] = [off(0.1), off(0.05), off(0.045)];
     let bell = |d: f32, width: f32| (-(d / width).powi(2)).exp();
     for p in &mut points {
         let [x, y, _] = *p;
@@ -117,7 +107,9 @@ fn shape(random: &mut Random) -> Vec<[f32; 3]> {
             + wide_nose * bell(y - nose[1], 0.2) * bell(x, 0.2)
             + eyes_apart * bell(y - eyes, 0.25) * bell(x.abs() - 0.33, 0.3);
         let dy = long * (y - eyes) * f32::from(u8::from(y > eyes))
-            + 0.3 * nose_long * bell(y - nose[1], 0.2) * bell(x, 0.2);
+            + 0.3 * nose_long * bell(y - nose[1], 0.2) * bell(x, 0.2)
+            + eyes_high * bell(y - eyes, 0.2)
+            + brows_high * bell(y - brows, 0.12);
         *p = [x * (1.0 + dx), y + dy, p[2]];
     }
     points
@@ -366,16 +358,21 @@ mod tests {
     }
 
     #[test]
-    fn a_made_face_has_eyes_and_a_mouth_where_the_target_has_them() {
+    fn a_made_face_has_eyes_and_a_mouth_about_where_the_target_has_them() {
         let mesh = mesh();
         let out = run(3, Some(&mesh)).unwrap();
-        let light = |i: usize| {
+        let around = |i: usize, pick: fn(i32, i32) -> i32, start: i32| {
             let p = mesh.at(i);
-            i32::from(out.view().pixel(p.x as u32, p.y as u32)[1])
+            let square = (0..17).flat_map(|y| (0..17).map(move |x| (x, y)));
+            square.fold(start, |best, (x, y)| {
+                let (x, y) = (p.x as u32 + x - 8, p.y as u32 + y - 8);
+                pick(best, i32::from(out.view().pixel(x, y)[1]))
+            })
         };
         // Lashes and lips are darker than the cheeks.
         for (dark, cheek) in [(159, 50), (386, 280), (13, 50)] {
-            assert!(light(dark) + 25 < light(cheek), "{dark}: {} {}", light(dark), light(cheek));
+            let (dark, cheek) = (around(dark, i32::min, 255), around(cheek, i32::max, 0));
+            assert!(dark + 50 < cheek, "{dark} {cheek}");
         }
     }
 

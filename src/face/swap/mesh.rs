@@ -1,6 +1,6 @@
 //! The swap that needs no model: the source's skin on the target's mesh, in the target's light.
 
-use mien_engine::backend::{Backend, Feather, Likeness, MeshWarp, Shape, Tone};
+use mien_engine::backend::{Backend, Cover, Feather, Likeness, MeshWarp, Shape, Tone};
 use mien_pixels::geometry::{Point, Rect, Roi};
 
 use super::shape;
@@ -20,7 +20,7 @@ const LIPS: f32 = 0.02;
 /// A point of the target counts where it faces the camera between these cosines.
 const FACING: (f32, f32) = (0.0, 0.3);
 /// Least share of points that must face the camera.
-const SEEN: f32 = 0.4;
+const SEEN: f32 = 0.72;
 
 /// How much of the source, and how much of the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,18 +29,39 @@ pub(crate) struct Manner {
     share: f32,
     /// Light that comes from the target.
     relight: f32,
+    /// The same at the outline.
+    rim: f32,
+    /// Coarseness of that light in eye distances.
+    sigma: f32,
     /// How far the forehead's outline is drawn down.
     forehead: f32,
     /// The target's eyes and open mouth stay.
     openings: bool,
+    /// Deviation, as a share of the face's width, by which the whole face is blurred beneath.
+    under: Option<f32>,
 }
 
 impl Manner {
     /// A person's face: gaze and mouth are the target's.
-    pub(crate) const SWAP: Self =
-        Self { share: 0.5, relight: 0.45, forehead: FOREHEAD, openings: true };
+    pub(crate) const SWAP: Self = Self {
+        share: 0.5,
+        relight: 0.45,
+        rim: 1.0,
+        sigma: 0.35,
+        forehead: FOREHEAD,
+        openings: true,
+        under: None,
+    };
     /// A made face: nothing of the target but pose and coarse light.
-    pub(crate) const MADE: Self = Self { share: 0.6, relight: 0.8, forehead: 0.0, openings: false };
+    pub(crate) const MADE: Self = Self {
+        share: 1.0,
+        relight: 0.5,
+        rim: 0.5,
+        sigma: 0.8,
+        forehead: 0.0,
+        openings: false,
+        under: Some(0.2),
+    };
 }
 
 /// Puts the skin of `source` on a face, in place. Nothing outside the face's oval changes.
@@ -82,7 +103,7 @@ pub(crate) fn lay<B: Backend>(
         return Err(Error::Face { detail: "it is turned too far away to be swapped".to_owned() });
     }
     let target = mesh.flat();
-    let there = shape::destination(mesh.points(), &fit, manner.share);
+    let there = shape::destination(mesh.points(), &fit, manner.share, manner.openings);
     let swap = Swap { backend, target: &target, there: &there, eyes: eye_distance(mesh), manner };
     let Some(roi) = Rect::around(&there).and_then(|r| r.pixels(size)) else { return Ok(()) };
 
@@ -92,13 +113,34 @@ pub(crate) fn lay<B: Backend>(
     let (mut layer, _) = backend.warp_mesh(&source.picture, &warp).map_err(engine("swap"))?;
     let mut alpha = swap.alpha(picture, &facing, roi).map_err(engine("swap"))?;
     region.narrow(backend, place, roi, &mut alpha)?;
-    let tone =
-        Tone { ratio: (0.7, 1.3), relight: manner.relight, rim: 1.0, sigma: 0.35 * swap.eyes };
+    let tone = Tone {
+        ratio: (0.7, 1.3),
+        relight: manner.relight,
+        rim: manner.rim,
+        sigma: manner.sigma * swap.eyes,
+    };
     backend.match_tone(&mut layer, picture, roi, &alpha, &tone).map_err(engine("swap"))?;
     if manner.openings {
         swap.openings(picture, &mut layer, roi).map_err(engine("swap"))?;
     }
+    if let Some(share) = manner.under {
+        blur(backend, picture, place, share).map_err(engine("swap"))?;
+    }
     backend.paste(picture, &layer, roi, &alpha).map_err(engine("swap"))
+}
+
+fn blur<B: Backend>(
+    backend: &B,
+    picture: &mut B::Picture,
+    place: &Place,
+    share: f32,
+) -> mien_engine::Result<()> {
+    let soft = 0.25 * place.half.0;
+    let Some(roi) = place.roi(1.0, soft, backend.size(picture)) else { return Ok(()) };
+    let feather = Feather { width: soft };
+    let oval = Shape::Ellipse { to_picture: place.oval(1.0, soft), feather };
+    let alpha = backend.mask(&[oval], roi)?;
+    backend.cover(picture, roi, &alpha, &Cover::Blur { sigma: share * place.width() })
 }
 
 /// Skin, eyes and mouth.

@@ -117,19 +117,26 @@ pub(crate) fn facing(points: &Points) -> Vec<f32> {
 }
 
 /// Where each point of a face goes when it takes `share` of the shape of `source` (fitted onto
-/// it), while its lids and the gap of its lips stay as they are: those follow the target.
-pub(crate) fn destination(target: &Points, source: &Points, share: f32) -> Vec<Point> {
+/// it). With `follow` its lids and the gap of its lips stay as they are: the target's.
+pub(crate) fn destination(
+    target: &Points,
+    source: &Points,
+    share: f32,
+    follow: bool,
+) -> Vec<Point> {
     let mut moves: Vec<[f32; 2]> = target
         .iter()
         .zip(source)
         .map(|(t, s)| [share * (s[0] - t[0]), share * (s[1] - t[1])])
         .collect();
-    let mut correction = vec![None; target.len()];
-    for ring in [&t::EYE_LEFT, &t::EYE_RIGHT] {
-        rigid(&moves, ring, &mut correction);
+    if follow {
+        let mut correction = vec![None; target.len()];
+        for ring in [&t::EYE_LEFT, &t::EYE_RIGHT] {
+            rigid(&moves, ring, &mut correction);
+        }
+        lips(&moves, &mut correction);
+        spread(&mut moves, &correction);
     }
-    lips(&moves, &mut correction);
-    spread(&mut moves, &correction);
     target.iter().zip(&moves).map(|(p, m)| Point::new(p[0] + m[0], p[1] + m[1])).collect()
 }
 
@@ -259,7 +266,7 @@ mod tests {
         for i in [14, 17, 152] {
             source[i][1] += 20.0;
         }
-        let there = destination(&target, &source, 0.5);
+        let there = destination(&target, &source, 0.5, true);
         let gap = |a: usize, b: usize| (there[a].y - there[b].y) - (target[a][1] - target[b][1]);
         assert!(gap(145, 159).abs() < 0.01 && gap(374, 386).abs() < 0.01);
         assert!(gap(14, 13).abs() < 0.01, "{}", gap(14, 13));
