@@ -2,8 +2,9 @@
 """mien against the same work in Python on one picture, side by side: started by still.sh.
 
 Both sides run in turns, so that a busy machine treats them alike; the least of each figure counts.
-CPU is user and system time of the process and all its children. Memory is the sum of the peaks of
-a side's processes. The time to the first result ends when the output file is written."""
+CPU is user and system time of the process and all its children; what is outside inference is the
+least CPU less the least inference. Memory is the sum of the peaks of a side's processes. The time
+to the first result ends when the output file is written."""
 
 import argparse
 import json
@@ -86,7 +87,7 @@ class Sides:
             command += ["--source", args.work / "source.npy", "--emap", args.work / "emap.bin"]
             command += ["--swapper", args.work / "swapper-bench.onnx"]
         found = run(command, self.out, {**os.environ, "PYTHONPATH": str(args.packages)})
-        found["inference"] = found["said"]["seconds"]["inference"]
+        found["inference"] = found["said"]["inference"]
         return found
 
     def mien(self, repeat=1):
@@ -106,9 +107,8 @@ class Sides:
         else:
             command += ["--anonymise", "blur", "--score", "0.5"]
         found = run(command, out if repeat == 1 else out / f"{repeat - 1:03}.jpg")
-        pictures = found["said"]["pictures"]
-        stages = [stage for picture in pictures for stage in picture["report"]["stages"]]
-        found["inference"] = sum(stage["inference_ms"] for stage in stages) / 1000
+        reports = [picture["report"]["stages"] for picture in found["said"]["pictures"]]
+        found["inference"] = [sum(s["inference_ms"] for s in report) / 1000 for report in reports]
         return found
 
 
@@ -118,20 +118,21 @@ def compare(sides, rounds, repeat):
     many = {"mien": [], "peer": []}
     for _ in range(rounds):
         for name in once:
-            one, more = getattr(sides, name)(), getattr(sides, name)(repeat)
-            one["outside"] = one["cpu"] - one["inference"]
-            spent = (more["cpu"] - one["cpu"]) / (repeat - 1)
-            inference = (more["inference"] - one["inference"]) / (repeat - 1)
-            once[name].append(one)
-            many[name].append({"cpu": spent, "inference": inference, "outside": spent - inference})
-    keys = ("cpu", "inference", "outside", "memory", "first")
-    result = {}
-    for name in once:
-        least = {key: min(each[key] for each in once[name]) for key in keys}
-        for key in ("cpu", "inference", "outside"):
-            least["warm " + key] = min(each[key] for each in many[name])
-        result[name] = least
-    return result
+            once[name].append(getattr(sides, name)())
+            many[name].append(getattr(sides, name)(repeat))
+    return {name: figures(once[name], many[name], repeat) for name in once}
+
+
+def figures(once, many, repeat):
+    """The least of each figure of one side."""
+    least = {key: min(each[key] for each in once) for key in ("cpu", "memory", "first")}
+    least["inference"] = min(each["inference"][0] for each in once)
+    further = min(each["cpu"] for each in many) - least["cpu"]
+    least["warm cpu"] = further / (repeat - 1)
+    least["warm inference"] = min(min(each["inference"][1:]) for each in many)
+    for kind in ("", "warm "):
+        least[kind + "outside"] = least[kind + "cpu"] - least[kind + "inference"]
+    return least
 
 
 def show(title, result):

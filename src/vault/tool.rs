@@ -165,6 +165,10 @@ impl Desk {
         let mut child = Reaped(child);
         loop {
             if let Some(status) = child.0.try_wait().map_err(files::io("wait for", &path))? {
+                // Ctrl-C reaches the child too; its end is then no failure of its own.
+                if !status.success() && watch().is_break() {
+                    return Err(Error::Cancelled);
+                }
                 return Ok((status, last_words(&path)));
             }
             if watch().is_break() {
