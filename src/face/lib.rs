@@ -30,6 +30,7 @@ pub mod judge;
 pub mod models;
 pub mod enrol;
 pub mod decision;
+mod alteration;
 pub mod pipeline;
 
 pub use errors::{Error, Result};
