@@ -1,8 +1,11 @@
 //! The proof that a person agreed and that the agreement holds now. Only `check` makes one.
 //!
 //! ```compile_fail,E0451
-//! let (identity, scope, expires) = ("eve".parse().unwrap(), todo!(), todo!());
-//! let forged = mien_face::consent::Consent { identity, scope, expires };
+//! use mien_base::{clock::Wall, consent::Scope, id::IdentityId};
+//! use mien_face::consent::Consent;
+//! fn forge(identity: IdentityId, scope: Scope, expires: Wall) -> Consent {
+//!     Consent { identity, scope, expires }
+//! }
 //! ```
 
 use mien_base::clock::{Clock, Wall};
