@@ -4,7 +4,7 @@
 //! is its pose, its coarse light and how far lips and lids are open.
 
 use mien_engine::backend::{Backend, Cover, Feather, Shape};
-use mien_pixels::geometry::{Affine2, Point, Roi, Size};
+use mien_pixels::geometry::{Affine2, Point, Rect, Roi, Size};
 use mien_pixels::view::Rgb;
 
 use crate::mask::{Place, Region};
@@ -140,13 +140,15 @@ impl<B: Backend> Painter<'_, B> {
         std::array::from_fn(|c| (f32::from(self.skin[c]) * by[c]).clamp(0.0, 255.0) as u8)
     }
 
+    /// Paints where all shapes meet, within `around`.
     fn paint(
         &mut self,
         shapes: &[Shape<&B::Tensor>],
+        around: &[Point],
         colour: [u8; 3],
         amount: f32,
     ) -> mien_engine::Result<()> {
-        let roi = Roi::whole(SIZE);
+        let Some(roi) = Rect::around(around).and_then(|r| r.pixels(SIZE)) else { return Ok(()) };
         let mut shapes = shapes.to_vec();
         if amount < 1.0 {
             // An even veil over all.
@@ -162,6 +164,19 @@ impl<B: Backend> Painter<'_, B> {
         self.backend.cover(&mut self.picture, roi, &alpha, &Cover::Solid { colour })
     }
 
+    /// A filled ring, soft by `width` pixels.
+    fn area(
+        &mut self,
+        points: Vec<Point>,
+        width: f32,
+        colour: [u8; 3],
+        amount: f32,
+    ) -> mien_engine::Result<()> {
+        let around = points.clone();
+        let shape = Shape::Polygon { points, feather: Feather { width } };
+        self.paint(&[shape], &around, colour, amount)
+    }
+
     /// An oval blotch; half-axes in units of the mean face.
     fn blotch(
         &mut self,
@@ -173,7 +188,10 @@ impl<B: Backend> Painter<'_, B> {
         let to_picture = Affine2::scale(f64::from(half.0 * ACROSS), f64::from(half.1 * DOWN))
             .then(&Affine2::translate(f64::from(at.x), f64::from(at.y)));
         let width = half.0.min(half.1) * ACROSS;
-        self.paint(&[Shape::Ellipse { to_picture, feather: Feather { width } }], colour, amount)
+        let (dx, dy) = (half.0 * ACROSS, half.1 * DOWN);
+        let around = [Point::new(at.x - dx, at.y - dy), Point::new(at.x + dx, at.y + dy)];
+        let shape = Shape::Ellipse { to_picture, feather: Feather { width } };
+        self.paint(&[shape], &around, colour, amount)
     }
 
     /// A line of some width along points, soft.
@@ -197,8 +215,7 @@ impl<B: Backend> Painter<'_, B> {
         };
         let mut points: Vec<Point> = side(1.0).collect();
         points.extend(side(-1.0).collect::<Vec<_>>().into_iter().rev());
-        let feather = Feather { width: width * 0.5 };
-        self.paint(&[Shape::Polygon { points, feather }], colour, amount)
+        self.area(points, width * 0.5, colour, amount)
     }
 
     /// Light and shade of a face that is lit from above.
@@ -242,19 +259,11 @@ impl<B: Backend> Painter<'_, B> {
     fn mouth(&mut self, random: &mut Random) -> mien_engine::Result<()> {
         let red = random.between(0.5, 0.66);
         let lips = self.tinted([0.84, red, red * 1.02]);
-        let feather = Feather { width: 0.05 * ACROSS };
-        let points = self.ring(&t::MOUTH_OUTER);
-        self.paint(&[Shape::Polygon { points, feather }], lips, 0.85)?;
+        self.area(self.ring(&t::MOUTH_OUTER), 0.05 * ACROSS, lips, 0.85)?;
         let upper = self.ring(&[61, 40, 37, 0, 267, 270, 291]);
         self.stroke(&upper, 0.09 * ACROSS, self.tinted([0.74, red * 0.86, red * 0.86]), 0.4)?;
         self.blotch(self.at(15), (0.16, 0.03), self.tinted([1.0, red * 1.3, red * 1.3]), 0.5)?;
-        let points = self.ring(&t::MOUTH_INNER);
-        let edge = Feather { width: 1.5 };
-        self.paint(
-            &[Shape::Polygon { points, feather: edge }],
-            self.tinted([0.34, 0.16, 0.16]),
-            1.0,
-        )
+        self.area(self.ring(&t::MOUTH_INNER), 1.5, self.tinted([0.34, 0.16, 0.16]), 1.0)
     }
 
     fn eye(&mut self, ring: &[u16; 16], random: &mut Random) -> mien_engine::Result<()> {
@@ -262,7 +271,7 @@ impl<B: Backend> Painter<'_, B> {
         let lids = self.ring(ring);
         let (outer, inner) = (lids[0], lids[8]);
         let polygon = || Shape::Polygon { points: lids.clone(), feather: Feather { width: 1.5 } };
-        self.paint(&[polygon()], [226, 219, 213], 1.0)?;
+        self.area(lids.clone(), 1.5, [226, 219, 213], 1.0)?;
         let wide = outer.distance(inner);
         // Rests a little under the upper lid.
         let x = (lids[4].x + lids[12].x) / 2.0;
@@ -276,10 +285,10 @@ impl<B: Backend> Painter<'_, B> {
             feather: Feather { width: 1.5 },
         };
         let dark = iris.map(|v: u8| v / 2);
-        self.paint(&[polygon(), disc(0.25, 0.0, 0.0)], dark, 1.0)?;
-        self.paint(&[polygon(), disc(0.215, 0.0, 0.0)], iris, 1.0)?;
-        self.paint(&[polygon(), disc(0.11, 0.0, 0.0)], [14, 12, 12], 1.0)?;
-        self.paint(&[polygon(), disc(0.06, -0.07, -0.1)], [245, 245, 245], 0.9)?;
+        self.paint(&[polygon(), disc(0.25, 0.0, 0.0)], &lids, dark, 1.0)?;
+        self.paint(&[polygon(), disc(0.215, 0.0, 0.0)], &lids, iris, 1.0)?;
+        self.paint(&[polygon(), disc(0.11, 0.0, 0.0)], &lids, [14, 12, 12], 1.0)?;
+        self.paint(&[polygon(), disc(0.06, -0.07, -0.1)], &lids, [245, 245, 245], 0.9)?;
         let upper: Vec<Point> = lids[..=8].to_vec();
         let lash = self.tinted([0.22, 0.16, 0.14]);
         let below: Vec<Point> = upper.iter().map(|p| Point::new(p.x, p.y + 1.5)).collect();

@@ -214,22 +214,38 @@ pub(crate) fn gaussian<const N: usize>(
         (0..=reach).map(|i| (-0.5 * (i as f32 / sigma.max(1e-3)).powi(2)).exp()).collect();
     let sum = 2.0 * kernel.iter().sum::<f32>() - kernel[0];
     let kernel: Vec<f32> = kernel.iter().map(|k| k / sum).collect();
-    let mut line = vec![[0.0f32; N]; width.max(height)];
-    let mut pass = |start: usize, step: usize, len: usize| {
-        for (i, to) in line[..len].iter_mut().enumerate() {
-            let (low, high) = (i.saturating_sub(reach), (i + reach).min(len - 1));
+    if width == 0 || height == 0 {
+        return;
+    }
+    let mut line = vec![[0.0f32; N]; width];
+    for row in grid.chunks_exact_mut(width) {
+        for (i, to) in line.iter_mut().enumerate() {
             *to = [0.0; N];
-            for j in low..=high {
+            for j in i.saturating_sub(reach)..=(i + reach).min(width - 1) {
                 let k = kernel[i.abs_diff(j)];
-                let from = &grid[start + j * step];
-                (0..N).for_each(|c| to[c] += k * from[c]);
+                (0..N).for_each(|c| to[c] += k * row[j][c]);
             }
         }
-        (0..len).for_each(|i| grid[start + i * step] = line[i]);
-    };
-    if width > 0 && height > 0 {
-        (0..height).for_each(|y| pass(y * width, 1, width));
-        (0..width).for_each(|x| pass(x, width, height));
+        row.copy_from_slice(&line);
+    }
+    // Rows above are kept as they were for as long as they are needed.
+    let mut above = vec![[0.0f32; N]; (reach + 1) * width];
+    for y in 0..height {
+        line.fill([0.0; N]);
+        let kept = y % (reach + 1);
+        above[kept * width..][..width].copy_from_slice(&grid[y * width..][..width]);
+        for j in y.saturating_sub(reach)..=(y + reach).min(height - 1) {
+            let from = if j <= y {
+                &above[j % (reach + 1) * width..][..width]
+            } else {
+                &grid[j * width..][..width]
+            };
+            let k = kernel[y.abs_diff(j)];
+            for (to, v) in line.iter_mut().zip(from) {
+                (0..N).for_each(|c| to[c] += k * v[c]);
+            }
+        }
+        grid[y * width..][..width].copy_from_slice(&line);
     }
 }
 
@@ -333,6 +349,25 @@ mod tests {
         match_tone(&mut layer, onto.view(), &alpha, &Match { relight: 1.0, ..PLAIN });
         let changed = layer.bytes_all().chunks(3).zip(before.bytes_all().chunks(3));
         assert_eq!(changed.filter(|(a, b)| a != b).count(), 1);
+    }
+
+    #[test]
+    fn a_gaussian_spreads_one_point_alike_in_all_directions() {
+        let (w, h) = (31, 25);
+        for sigma in [0.7f32, 2.0, 3.3] {
+            let mut grid = vec![[0.0f32; 2]; w * h];
+            grid[12 * w + 15] = [1.0, 3.0];
+            gaussian(&mut grid, w, h, sigma);
+            let at = |x: usize, y: usize| grid[y * w + x];
+            let sum = grid.iter().fold([0.0; 2], |s: [f32; 2], g| [s[0] + g[0], s[1] + g[1]]);
+            assert!((sum[0] - 1.0).abs() < 2e-3 && (sum[1] - 3.0).abs() < 6e-3, "{sum:?}");
+            for d in 0..5 {
+                let expected = (-0.5 * (d as f32 / sigma).powi(2)).exp() * at(15, 12)[0];
+                for got in [at(15 + d, 12), at(15 - d, 12), at(15, 12 + d), at(15, 12 - d)] {
+                    assert!((got[0] - expected).abs() < 1e-5, "{sigma} at {d}");
+                }
+            }
+        }
     }
 
     #[test]
