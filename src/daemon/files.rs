@@ -213,6 +213,8 @@ impl Output {
             return Pending::memory_at(name, Place::Stream(None));
         };
         let write = |source| Error::Write { name: name.clone(), source };
+        // What a link points to is replaced, not the link.
+        let target = &std::fs::canonicalize(target).unwrap_or_else(|_| target.clone());
         match rustix::fs::stat(target).map(|s| FileType::from_raw_mode(s.st_mode)) {
             Ok(FileType::RegularFile) | Err(Errno::NOENT) => {}
             Ok(FileType::Directory) => return Err(write(Errno::ISDIR)),
@@ -484,6 +486,18 @@ mod tests {
             assert_eq!(fs::read(&target).unwrap(), b"whole");
             assert_eq!(scratch.names(), ["out.png"]);
         }
+    }
+
+    #[test]
+    fn a_link_stays_and_its_file_is_replaced() {
+        let scratch = Scratch::new("link");
+        fs::write(scratch.0.join("file"), b"old").unwrap();
+        std::os::unix::fs::symlink(scratch.0.join("file"), scratch.0.join("link")).unwrap();
+        let pending = Output::Path(scratch.0.join("link")).begin().unwrap();
+        rustix::io::pwrite(&pending, b"whole", 0).unwrap();
+        pending.commit(5).unwrap();
+        assert_eq!(fs::read(scratch.0.join("file")).unwrap(), b"whole");
+        assert!(fs::symlink_metadata(scratch.0.join("link")).unwrap().is_symlink());
     }
 
     #[test]

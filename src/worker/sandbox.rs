@@ -23,8 +23,8 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 use crate::seccomp::{self, List};
 use crate::{Error, Result};
 
-/// Descriptors that the worker may hold at once.
-const DESCRIPTORS: u64 = 64;
+/// Descriptors that the worker may hold at once: a whole policy may wait in the queue.
+const DESCRIPTORS: u64 = 256;
 
 /// Bounds that the root program chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,11 +132,11 @@ pub fn attempts(thread: &str) -> Vec<Attempt> {
     let tries: [(&str, Try); 13] = [
         ("open a file to read", || open(c"/etc/passwd".to_bytes_with_nul(), OFlags::RDONLY)),
         ("open a file to write", || {
-            open(c"mien-was-here".to_bytes_with_nul(), OFlags::WRONLY | OFlags::CREATE)
+            open(c"/tmp".to_bytes_with_nul(), OFlags::WRONLY | OFlags::TMPFILE)
         }),
         ("open its own memory", || open(c"/proc/self/mem".to_bytes_with_nul(), OFlags::RDWR)),
         ("open a folder", || open(c"/".to_bytes_with_nul(), OFlags::RDONLY | OFlags::DIRECTORY)),
-        ("rename a file", || rustix::fs::rename("/mien-a", "/mien-b")),
+        ("rename a file", || through(rustix::fs::rename("/mien-a", "/mien-b"))),
         ("make an internet socket", || socket(rustix::net::AddressFamily::INET)),
         ("make a unix socket", || socket(rustix::net::AddressFamily::UNIX)),
         ("make a socket pair", || {
@@ -156,6 +156,11 @@ pub fn attempts(thread: &str) -> Vec<Attempt> {
         errno: go().err().map(Errno::raw_os_error),
     };
     tries.into_iter().map(attempt).collect()
+}
+
+/// The call went through to the file system, which did not find the name.
+fn through(result: std::result::Result<(), Errno>) -> std::result::Result<(), Errno> {
+    if result == Err(Errno::NOENT) { Ok(()) } else { result }
 }
 
 fn open(path: &[u8], flags: OFlags) -> std::result::Result<(), Errno> {
@@ -203,22 +208,19 @@ fn execute() -> std::result::Result<(), Errno> {
     // SAFETY: the path is a C string and both lists end at their first entry; a program that
     // exists would replace the process, this one does not.
     unsafe { libc::execve(program.as_ptr(), &raw const end, &raw const end) };
-    match last() {
-        // The call went through to the file system.
-        Errno::NOENT => Ok(()),
-        errno => Err(errno),
-    }
+    through(Err(last()))
 }
 
 fn executable() -> std::result::Result<(), Errno> {
     let (prot, flags) =
         (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // The call itself: one C library tells another errno than the kernel.
     // SAFETY: a private anonymous mapping at an address of the kernel's choice touches nothing.
-    let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, flags, -1, 0) };
-    if page == libc::MAP_FAILED {
+    let page = unsafe { libc::syscall(libc::SYS_mmap, 0, 4096, prot, flags, -1, 0) };
+    if page == -1 {
         return Err(last());
     }
     // SAFETY: the page was just mapped here, with this length, and nothing points into it.
-    unsafe { libc::munmap(page, 4096) };
+    unsafe { libc::syscall(libc::SYS_munmap, page, 4096) };
     Ok(())
 }

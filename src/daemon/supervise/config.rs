@@ -43,15 +43,26 @@ impl Default for Backoff {
 impl WorkerConfig {
     /// This program in its worker role, on as many threads as the machine has cores.
     ///
+    /// Where it can't start itself again (an emulator), `MIEN_WORKER` names program and arguments
+    /// that do, parted by spaces: `qemu-aarch64-static target/mien worker`.
+    ///
     /// # Errors
     /// `Spawn` when the program does not know where it stands.
     pub fn this_program() -> Result<Self> {
-        let program = std::env::current_exe()
-            .map_err(|source| Error::Spawn { program: PathBuf::from("mien"), source })?;
+        let named = std::env::var("MIEN_WORKER").unwrap_or_default();
+        let mut words = named.split_whitespace().map(OsString::from);
+        let (program, arguments) = match words.next() {
+            Some(program) => (PathBuf::from(program), words.collect()),
+            None => {
+                let program = std::env::current_exe()
+                    .map_err(|source| Error::Spawn { program: PathBuf::from("mien"), source })?;
+                (program, vec![OsString::from("worker")])
+            }
+        };
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
             program,
-            arguments: vec![OsString::from("worker")],
+            arguments,
             threads: u16::try_from(threads).unwrap_or(u16::MAX),
             memory_mib: 6144,
             file_mib: 1024,

@@ -28,10 +28,12 @@ impl Default for Hang {
     }
 }
 
-/// What each stage took, per megapixel where a picture is larger than one.
+/// What the steps of each stage took: seconds, and seconds per megapixel.
+///
+/// Some steps grow with the picture, some (a model's run) do not; the longer of both counts.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    steps: BTreeMap<Stage, VecDeque<f32>>,
+    steps: BTreeMap<Stage, VecDeque<(f32, f32)>>,
 }
 
 fn megapixels(pixels: u64) -> f32 {
@@ -45,7 +47,8 @@ impl Pace {
         if steps.len() == REMEMBERED {
             steps.pop_front();
         }
-        steps.push_back(took.as_secs_f32() / megapixels(pixels));
+        let seconds = took.as_secs_f32();
+        steps.push_back((seconds, seconds / megapixels(pixels)));
     }
 
     /// How long a step of a stage may take now; `pixels` is 0 when not known.
@@ -54,14 +57,19 @@ impl Pace {
         let Some(steps) = self.steps.get(&stage).filter(|s| s.len() >= ENOUGH) else {
             return hang.most;
         };
-        let mut sorted: Vec<f32> = steps.iter().copied().collect();
-        sorted.sort_by(f32::total_cmp);
-        let rank = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
-        let p99 = sorted.get(rank).copied().unwrap_or(0.0);
         let pixels = if pixels == 0 { UNKNOWN } else { pixels };
-        let span = p99 * hang.factor * megapixels(pixels);
+        let plain = p99(steps.iter().map(|step| step.0));
+        let grown = p99(steps.iter().map(|step| step.1)) * megapixels(pixels);
+        let span = hang.factor * plain.max(grown);
         Duration::try_from_secs_f32(span).unwrap_or(hang.most).clamp(hang.least, hang.most)
     }
+}
+
+fn p99(steps: impl Iterator<Item = f32>) -> f32 {
+    let mut sorted: Vec<f32> = steps.collect();
+    sorted.sort_by(f32::total_cmp);
+    let rank = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -100,6 +108,12 @@ mod tests {
         let span = pace.deadline(&hang, Stage::Face, 20_000_000);
         assert!((span.as_secs_f32() - 16.0).abs() < 0.01, "{span:?}");
         assert!(pace.deadline(&hang, Stage::Face, 0) > span);
+    }
+
+    #[test]
+    fn a_small_picture_has_as_long_as_the_large_ones_before_it_took() {
+        let span = learned(1000, 10_000_000).deadline(&Hang::default(), Stage::Face, 1_000_000);
+        assert_eq!(span, Duration::from_secs(8));
     }
 
     #[test]
