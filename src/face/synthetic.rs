@@ -54,8 +54,9 @@ pub fn apply<B: Backend>(
     let size = backend.size(picture);
     texture::check(mesh.points(), size)?;
     let place = Place::of(face, size)?;
+    let trust = vec![1.0; t::LAYOUT.len()];
     let (picture_of, shape) = make(backend, seed).map_err(Error::engine("synthetic"))?;
-    let made = Texture { picture: picture_of, layout: texture::layout(SIZE), shape };
+    let made = Texture { picture: picture_of, layout: texture::layout(SIZE), shape, trust };
     mesh::lay(backend, picture, &place, mesh, &made, region, &Manner::MADE)
 }
 

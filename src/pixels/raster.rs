@@ -33,6 +33,20 @@ pub fn invert(alpha: &mut Grey) {
     alpha.bytes_all_mut().iter_mut().for_each(|a| *a = 255 - *a);
 }
 
+/// Least value 0..=1 within `reach` pixels of a point, across and down; 1 where nothing is.
+#[must_use]
+pub fn least(alpha: &Grey, at: Point, reach: u32) -> f32 {
+    let size = alpha.size();
+    let range = |v: f32, max: u32| {
+        let v = v.clamp(0.0, max as f32) as u32;
+        v.saturating_sub(reach)..(v + reach + 1).min(max)
+    };
+    let rows = range(at.y, size.height);
+    let columns = range(at.x, size.width);
+    let row = |y| alpha.view().row(y)[columns.start as usize..columns.end as usize].iter().min();
+    f32::from(rows.filter_map(row).min().copied().unwrap_or(255)) / 255.0
+}
+
 /// 0 at 0, 1 at 1, flat at both.
 #[must_use]
 pub fn smooth(t: f32) -> f32 {
@@ -344,6 +358,16 @@ mod tests {
         assert!((0..140).all(|x| alpha.view().pixel(x, 6) == [0]));
         assert!((0..140).all(|y| alpha.view().pixel(6, y) == [0]));
         assert!((0..140).all(|y| alpha.view().pixel(134, y) == [0]));
+    }
+
+    #[test]
+    fn the_least_value_is_found_within_reach_only() {
+        let mut alpha = Grey::filled(Size::new(20, 10), [200]);
+        alpha.view_mut().row_mut(4)[7] = 51;
+        assert_eq!(least(&alpha, Point::new(9.0, 5.0), 2), 0.2);
+        assert_eq!(least(&alpha, Point::new(9.0, 5.0), 1), 200.0 / 255.0);
+        assert_eq!(least(&alpha, Point::new(19.0, 9.0), 3), 200.0 / 255.0);
+        assert_eq!(least(&Grey::filled(Size::new(0, 0), [0]), Point::new(1.0, 1.0), 3), 1.0);
     }
 
     #[test]

@@ -14,11 +14,11 @@ use crate::{Error, Result};
 /// How far the forehead's outline is drawn down towards the brows.
 const FOREHEAD: f32 = 0.22;
 /// Softness of the outline, of the lids and of the lips, in eye distances.
-const EDGE: f32 = 0.13;
+const EDGE: f32 = 0.1;
 const LIDS: f32 = 0.02;
 const LIPS: f32 = 0.02;
 /// A point of the target counts where it faces the camera between these cosines.
-const FACING: (f32, f32) = (0.0, 0.3);
+const FACING: (f32, f32) = (-0.05, 0.12);
 /// Least share of points that must face the camera.
 const SEEN: f32 = 0.72;
 
@@ -44,7 +44,7 @@ pub(crate) struct Manner {
 impl Manner {
     /// A person's face: gaze and mouth are the target's.
     pub(crate) const SWAP: Self = Self {
-        share: 0.5,
+        share: 0.62,
         relight: 0.45,
         rim: 1.0,
         sigma: 0.35,
@@ -102,6 +102,7 @@ pub(crate) fn lay<B: Backend>(
     if facing.iter().sum::<f32>() < SEEN * facing.len() as f32 {
         return Err(Error::Face { detail: "it is turned too far away to be swapped".to_owned() });
     }
+    let shown: Vec<f32> = facing.iter().zip(&source.trust).map(|(f, t)| f.min(*t)).collect();
     let target = mesh.flat();
     let there = shape::destination(mesh.points(), &fit, manner.share, manner.openings);
     let swap = Swap { backend, target: &target, there: &there, eyes: eye_distance(mesh), manner };
@@ -111,7 +112,7 @@ pub(crate) fn lay<B: Backend>(
     let triangles = whole();
     let warp = MeshWarp { from: &source.layout, to: &there, triangles: &triangles, roi };
     let (mut layer, _) = backend.warp_mesh(&source.picture, &warp).map_err(engine("swap"))?;
-    let mut alpha = swap.alpha(picture, &facing, roi).map_err(engine("swap"))?;
+    let mut alpha = swap.alpha(picture, &shown, roi).map_err(engine("swap"))?;
     region.narrow(backend, place, roi, &mut alpha)?;
     let tone = Tone {
         ratio: (0.7, 1.3),
@@ -194,13 +195,13 @@ impl<B: Backend> Swap<'_, B> {
     fn alpha(
         &self,
         picture: &B::Picture,
-        facing: &[f32],
+        shown: &[f32],
         roi: Roi,
     ) -> mien_engine::Result<B::Alpha> {
         let feather = Feather { width: EDGE * self.eyes };
         let oval = |points: &[Point]| Shape::Polygon { points: self.oval(points), feather };
         let mut alpha = self.backend.mask(&[oval(self.there), oval(self.target)], roi)?;
-        let front = self.vertices(facing, roi)?;
+        let front = self.vertices(shown, roi)?;
         self.backend.meet(&mut alpha, &front)?;
         if !self.manner.openings {
             return Ok(alpha);

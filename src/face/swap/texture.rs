@@ -2,6 +2,7 @@
 
 use mien_engine::backend::{Backend, Likeness, MeshWarp, Shape, Tone};
 use mien_pixels::geometry::{Affine2, Point, Roi, Size};
+use mien_pixels::raster;
 
 use super::shape::{self, Points};
 use super::topology as t;
@@ -17,11 +18,16 @@ const ASPECT: f32 = 0.85;
 /// A point of the source is trusted where it faces the camera between these cosines.
 const FACING: (f32, f32) = (0.12, 0.45);
 
+/// What is not skin where a rim may lie.
+const RIM: Likeness = Likeness { near: 2.5, far: 4.0, grow: 0.0 };
+
 /// The skin of a source, laid flat; made once, used for each face.
 pub struct Texture<B: Backend> {
     pub(crate) picture: B::Picture,
     pub(crate) layout: Vec<Point>,
     pub(crate) shape: Vec<[f32; 3]>,
+    /// 0..=1 for each point: how much of it is the source's own skin.
+    pub(crate) trust: Vec<f32>,
 }
 
 impl<B: Backend> std::fmt::Debug for Texture<B> {
@@ -49,8 +55,8 @@ impl<B: Backend> Texture<B> {
         let size = Size::new(width as u32, (width * ASPECT) as u32);
         let layout = layout(size);
         let bake = Bake { backend, layout: &layout, roi: Roi::whole(size) };
-        let picture = bake.skin(portrait, mesh).map_err(Error::engine("swap"))?;
-        Ok(Self { picture, layout, shape: mesh.points().to_vec() })
+        let (picture, trust) = bake.skin(portrait, mesh).map_err(Error::engine("swap"))?;
+        Ok(Self { picture, layout, shape: mesh.points().to_vec(), trust })
     }
 }
 
@@ -97,14 +103,19 @@ impl<B: Backend> Bake<'_, B> {
         self.backend.mask(&[Shape::Vertices { points, triangles, values }], self.roi)
     }
 
-    fn skin(&self, portrait: &B::Picture, mesh: &Mesh) -> mien_engine::Result<B::Picture> {
+    fn skin(
+        &self,
+        portrait: &B::Picture,
+        mesh: &Mesh,
+    ) -> mien_engine::Result<(B::Picture, Vec<f32>)> {
         let from = mesh.flat();
         let mut triangles = t::SKIN.to_vec();
         triangles.extend(t::EYES);
         let warp = MeshWarp { from: &from, to: self.layout, triangles: &triangles, roi: self.roi };
         let (mut skin, mut seen) = self.backend.warp_mesh(portrait, &warp)?;
         self.backend.fill(&mut skin, &seen)?;
-        let clean = self.clean(&skin)?;
+        let spectacles = self.wears_spectacles(&skin)?;
+        let clean = self.clean(&skin, spectacles)?;
         let trust = shape::facing(mesh.points())
             .iter()
             .map(|f| ((f - FACING.0) / (FACING.1 - FACING.0)).clamp(0.0, 1.0))
@@ -117,26 +128,84 @@ impl<B: Backend> Bake<'_, B> {
         let mut known = self.mirrored_alpha(&trust)?;
         self.backend.join(&mut known, &own)?;
         self.backend.meet(&mut known, &clean)?;
-        self.backend.fill(&mut skin, &known)?;
-        Ok(skin)
+        self.fill(&mut skin, &known, spectacles)?;
+        let trust = self.trust(clean, spectacles)?;
+        Ok((skin, trust))
+    }
+
+    /// What fringe or glasses hid is nobody's: there the target keeps its own.
+    fn trust(&self, clean: B::Alpha, spectacles: bool) -> mien_engine::Result<Vec<f32>> {
+        let clean = self.backend.release_alpha(clean)?;
+        let reach = (self.roi.width / 100).max(1);
+        let own = |(i, at): (usize, &Point)| {
+            let brow = if spectacles { 1.0 - zone::BROWS[i] } else { 1.0 };
+            let bare =
+                if zone::FOREHEAD[i] > 0.6 { raster::least(&clean, *at, reach) } else { 1.0 };
+            brow.min(bare)
+        };
+        Ok(self.layout.iter().enumerate().map(own).collect())
+    }
+
+    /// Fills what is not known; the dark of eyes and brows is lent to nothing.
+    fn fill(
+        &self,
+        skin: &mut B::Picture,
+        known: &B::Alpha,
+        spectacles: bool,
+    ) -> mien_engine::Result<()> {
+        if !spectacles {
+            return self.backend.fill(skin, known);
+        }
+        let before = self.backend.duplicate(skin)?;
+        let eyes = self.values(&zone::LIDS)?;
+        let mut lenders = self.values(&zone::BROWS)?;
+        self.backend.join(&mut lenders, &eyes)?;
+        self.backend.invert(&mut lenders)?;
+        self.backend.meet(&mut lenders, known)?;
+        self.backend.fill(skin, &lenders)?;
+        self.backend.paste(skin, &before, self.roi, &eyes)
+    }
+
+    /// True when the bridge of the nose and the arcs below the eyes are no skin.
+    fn wears_spectacles(&self, skin: &B::Picture) -> mien_engine::Result<bool> {
+        let sample = self.values(&zone::SAMPLE)?;
+        let like = self.backend.likeness(skin, self.roi, &sample, &RIM)?;
+        let like = self.backend.release_alpha(like)?;
+        let reach = (self.roi.width / 150).max(1);
+        let unlike = |points: &[usize]| {
+            let rest = |i: &usize| 1.0 - raster::least(&like, self.layout[*i], reach);
+            points.iter().map(rest).sum::<f32>() / points.len() as f32
+        };
+        Ok(unlike(&zone::BRIDGE) > 0.35 && unlike(&zone::ARCS) > 0.3)
     }
 
     /// Where the skin is skin: no fringe on the forehead, no spectacles around the eyes.
-    fn clean(&self, skin: &B::Picture) -> mien_engine::Result<B::Alpha> {
+    fn clean(&self, skin: &B::Picture, spectacles: bool) -> mien_engine::Result<B::Alpha> {
         let width = self.roi.width as f32;
         let sample = self.values(&zone::SAMPLE)?;
         let hair = Likeness { near: 3.2, far: 5.0, grow: 0.014 * width };
-        let frame = Likeness { near: 4.5, far: 6.5, grow: 0.006 * width };
-        let mut clean =
-            self.backend.adopt_alpha(mien_pixels::view::Grey::filled(self.roi.size(), [255]))?;
-        for (zone, like) in [(&zone::FOREHEAD, hair), (&zone::SPECTACLES, frame)] {
-            let mut keep = self.backend.likeness(skin, self.roi, &sample, &like)?;
-            let mut elsewhere = self.values(zone)?;
-            self.backend.invert(&mut elsewhere)?;
-            self.backend.join(&mut keep, &elsewhere)?;
-            self.backend.meet(&mut clean, &keep)?;
+        let mut clean = self.keep(skin, &sample, &zone::FOREHEAD, &hair)?;
+        if spectacles {
+            let rims = Likeness { near: 2.4, far: 3.8, grow: 0.012 * width };
+            let sockets = self.keep(skin, &sample, &zone::SOCKETS, &rims)?;
+            self.backend.meet(&mut clean, &sockets)?;
         }
         Ok(clean)
+    }
+
+    /// Likeness within a zone, and everything outside it.
+    fn keep(
+        &self,
+        skin: &B::Picture,
+        sample: &B::Alpha,
+        zone: &[f32],
+        like: &Likeness,
+    ) -> mien_engine::Result<B::Alpha> {
+        let mut keep = self.backend.likeness(skin, self.roi, sample, like)?;
+        let mut elsewhere = self.values(zone)?;
+        self.backend.invert(&mut elsewhere)?;
+        self.backend.join(&mut keep, &elsewhere)?;
+        Ok(keep)
     }
 
     fn mirrored_alpha(&self, values: &[f32]) -> mien_engine::Result<B::Alpha> {

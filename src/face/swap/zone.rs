@@ -27,8 +27,8 @@ fn in_any(i: usize, rings: &[&[u16]]) -> bool {
 /// Cheeks, nose and chin's sides: skin, and nearly always seen.
 pub(crate) static SAMPLE: LazyLock<Values> = LazyLock::new(|| {
     let cheek = [
-        50, 101, 36, 205, 187, 123, 117, 118, 119, 100, 142, 203, 206, 207, 147, 116, 6, 197, 195,
-        5, 4, 280, 330, 266, 425, 411, 352, 346, 347, 348, 329, 371, 423, 426, 427, 376, 345,
+        50, 36, 205, 187, 123, 142, 203, 206, 207, 147, 197, 195, 5, 4, 280, 266, 425, 411, 352,
+        371, 423, 426, 427, 376,
     ];
     chosen(|i, _, _| cheek.contains(&i))
 });
@@ -41,25 +41,35 @@ pub(crate) static FOREHEAD: LazyLock<Values> = LazyLock::new(|| {
         side[..5].iter().map(|i| height(*i)).fold(f32::MAX, f32::min)
     };
     let brows: [&[u16]; 2] = [&t::BROW_LEFT, &t::BROW_RIGHT];
-    chosen(|i, x, y| {
+    let mut zone = chosen(|i, x, y| {
         let beside = !(0.2..=0.8).contains(&x) && y < height(234);
         (y < brow(x) - 0.005 || beside) && !in_any(i, &brows)
-    })
+    });
+    // A fringe may reach down to the upper edges of the brows.
+    for i in t::BROW_LEFT[..5].iter().chain(&t::BROW_RIGHT[..5]) {
+        zone[usize::from(*i)] = 0.2;
+    }
+    zone
 });
 
-/// Around the eyes, where spectacles sit, without brows, lids and lashes.
-pub(crate) static SPECTACLES: LazyLock<Values> = LazyLock::new(|| {
-    let ring = [
-        // Below the eyes, twice.
-        230, 229, 228, 231, 232, 233, 226, 31, 111, 117, 118, 119, 120, 121, 128, 245, 188, 450,
-        449, 448, 451, 452, 453, 446, 261, 340, 346, 347, 348, 349, 350, 357, 465, 412, //
-        // The bridge of the nose.
-        6, 168, 122, 351, 193, 417, 197, 196, 419, 174, 399, //
-        // Towards the temples.
-        35, 143, 265, 372, 124, 353, 156, 383, 116, 345, 34, 264, 227, 447, 139, 368,
-    ];
-    chosen(|i, _, _| ring.contains(&i))
+/// All that rims and glasses may lie on.
+pub(crate) static SOCKETS: LazyLock<Values> = LazyLock::new(|| {
+    let (top, bottom) = (height(105) - 0.03, height(50));
+    chosen(|_, x, y| y > top && y < bottom && (0.12..=0.88).contains(&x))
 });
+
+/// The brows, which a rim hides.
+pub(crate) static BROWS: LazyLock<Values> =
+    LazyLock::new(|| chosen(|i, _, _| in_any(i, &[&t::BROW_LEFT, &t::BROW_RIGHT])));
+
+/// Lids and lashes, and the eyes between them.
+pub(crate) static LIDS: LazyLock<Values> =
+    LazyLock::new(|| chosen(|i, _, _| in_any(i, &[&t::EYE_LEFT, &t::EYE_RIGHT])));
+
+/// Where a pair of spectacles shows on nearly every face: the bridge of the nose,
+pub(crate) const BRIDGE: [usize; 7] = [6, 168, 193, 417, 122, 351, 8];
+/// and the arcs below the eyes.
+pub(crate) const ARCS: [usize; 10] = [118, 119, 120, 117, 101, 347, 348, 349, 346, 330];
 
 #[cfg(test)]
 mod tests {
@@ -69,17 +79,18 @@ mod tests {
     fn zones_are_where_their_names_say() {
         assert_eq!(FOREHEAD[151], 1.0);
         assert_eq!(FOREHEAD[10], 1.0);
-        for eye_or_mouth in [159, 145, 13, 14, 105, 334, 1, 152, 50] {
+        for eye_or_mouth in [159, 145, 13, 14, 52, 282, 1, 152, 50] {
             assert_eq!(FOREHEAD[eye_or_mouth], 0.0, "{eye_or_mouth}");
         }
-        for lid in t::EYE_LEFT.iter().chain(&t::EYE_RIGHT).chain(&t::BROW_LEFT) {
-            assert_eq!(SPECTACLES[usize::from(*lid)], 0.0, "{lid}");
+        for lid in t::EYE_LEFT.iter().chain(&t::EYE_RIGHT) {
+            assert_eq!(FOREHEAD[usize::from(*lid)], 0.0, "{lid}");
+            assert_eq!(SOCKETS[usize::from(*lid)], 1.0, "{lid}");
         }
     }
 
     #[test]
     fn zones_are_symmetric() {
-        for zone in [&*SAMPLE, &*FOREHEAD, &*SPECTACLES] {
+        for zone in [&*SAMPLE, &*FOREHEAD, &*SOCKETS, &*BROWS, &*LIDS] {
             for (i, m) in t::MIRROR.iter().enumerate() {
                 assert_eq!(zone[i], zone[usize::from(*m)], "{i} and {m}");
             }
