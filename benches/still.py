@@ -2,9 +2,9 @@
 """mien against the same work in Python on one picture, side by side: started by still.sh.
 
 Both sides run in turns, so that a busy machine treats them alike; the least of each figure counts.
-CPU is user and system time of the process and all its children; what is outside inference is the
-least CPU less the least inference. Memory is the sum of the peaks of a side's processes. The time
-to the first result ends when the output file is written."""
+CPU is user and system time of the process and all its children. Inference is what the session's
+calls take on the Python side, and the CPU of the engine's own threads on mien's. Memory is the sum
+of the peaks of a side's processes. The time to the first result ends when the file is written."""
 
 import argparse
 import json
@@ -43,6 +43,18 @@ def peak(pid):
     return 0
 
 
+def engine(pid):
+    """CPU seconds of a process's engine threads, by thread."""
+    found = {}
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (task / "comm").read_text().startswith("rten-"):
+                found[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        pass
+    return found
+
+
 def run(command, out, env=None):
     """Runs one side; CPU seconds, peak MiB, seconds to the output, and what it printed."""
     out.unlink(missing_ok=True)
@@ -50,10 +62,11 @@ def run(command, out, env=None):
     begin = time.time()
     child = subprocess.Popen(command, stdout=write, env=env)
     os.close(write)
-    peaks = {}
+    peaks, engines = {}, {}
     while True:
         for pid in tree(child.pid):
             peaks[pid] = max(peaks.get(pid, 0), peak(pid))
+            engines.update(engine(pid))
         pid, status, used = os.wait4(child.pid, os.WNOHANG)
         if pid:
             break
@@ -67,6 +80,7 @@ def run(command, out, env=None):
         "cpu": used.ru_utime + used.ru_stime,
         "memory": sum(peaks.values()),
         "first": max(out.stat().st_mtime - begin, 0),
+        "inference": sum(engines.values()),
         "said": json.loads(text),
     }
 
@@ -87,7 +101,7 @@ class Sides:
             command += ["--source", args.work / "source.npy", "--emap", args.work / "emap.bin"]
             command += ["--swapper", args.work / "swapper-bench.onnx"]
         found = run(command, self.out, {**os.environ, "PYTHONPATH": str(args.packages)})
-        found["inference"] = found["said"]["inference"]
+        found["inference"] = sum(found["said"]["inference"])
         return found
 
     def mien(self, repeat=1):
@@ -105,11 +119,9 @@ class Sides:
             command += ["--swap", "bench-source", "--swapper", "swapper-bench"]
             command += ["--mode", "reference", "--reference", "bench-target"]
         else:
-            command += ["--anonymise", "blur", "--score", "0.5"]
-        found = run(command, out if repeat == 1 else out / f"{repeat - 1:03}.jpg")
-        reports = [picture["report"]["stages"] for picture in found["said"]["pictures"]]
-        found["inference"] = [sum(s["inference_ms"] for s in report) / 1000 for report in reports]
-        return found
+            command += ["--anonymise", "blur"]
+        command += ["--detector-size", "640", "--score", "0.5"]
+        return run(command, out if repeat == 1 else out / f"{repeat - 1:03}.jpg")
 
 
 def compare(sides, rounds, repeat):
@@ -125,13 +137,13 @@ def compare(sides, rounds, repeat):
 
 def figures(once, many, repeat):
     """The least of each figure of one side."""
-    least = {key: min(each[key] for each in once) for key in ("cpu", "memory", "first")}
-    least["inference"] = min(each["inference"][0] for each in once)
-    further = min(each["cpu"] for each in many) - least["cpu"]
-    least["warm cpu"] = further / (repeat - 1)
-    least["warm inference"] = min(min(each["inference"][1:]) for each in many)
-    for kind in ("", "warm "):
-        least[kind + "outside"] = least[kind + "cpu"] - least[kind + "inference"]
+    for each in once + many:
+        each["outside"] = each["cpu"] - each["inference"]
+    least = {key: min(each[key] for each in once) for key in ("memory", "first")}
+    for key in ("cpu", "inference", "outside"):
+        least[key] = min(each[key] for each in once)
+        further = min(each[key] for each in many) - least[key]
+        least["warm " + key] = further / (repeat - 1)
     return least
 
 

@@ -39,8 +39,9 @@ cp "$cache/pictures/hopper.jpg" "$cache/512x600.jpg"
 PYTHONPATH=$packages python3 - "$cache" <<'PYTHON'
 import sys, cv2, numpy as np
 portrait = cv2.imread(f"{sys.argv[1]}/pictures/hopper.jpg")
-frame = np.full((1080, 1920, 3), (96, 88, 80), np.uint8)
-frame += np.random.default_rng(1).integers(0, 24, frame.shape, np.uint8)
+noise = np.random.default_rng(1).normal(0, 1, (1080, 1920, 3)).astype(np.float32)
+rough, fine = cv2.GaussianBlur(noise, (0, 0), 40) * 1500, cv2.GaussianBlur(noise, (0, 0), 2) * 20
+frame = (100 + rough + fine).clip(0, 255).astype(np.uint8)
 high, wide = portrait.shape[:2]
 frame[240 : 240 + high, 700 : 700 + wide] = portrait
 cv2.imwrite(f"{sys.argv[1]}/1920x1080.jpg", frame, [cv2.IMWRITE_JPEG_QUALITY, 95])

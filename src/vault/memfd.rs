@@ -26,7 +26,7 @@ pub(crate) fn sealed_copy(path: &Path, bytes: u64, sha256: &str) -> Result<Owned
     // One byte more than promised, so that a file that grew meanwhile is noticed.
     let mut input = file.take(bytes.saturating_add(1));
     let mut hasher = Hasher::default();
-    let mut chunk = vec![0; 1 << 20];
+    let mut chunk = vec![0; 1 << 17];
     let mut total = 0;
     loop {
         let n = input.read(&mut chunk).map_err(files::io("read", path))?;
