@@ -37,8 +37,7 @@ const WORKER_NEVER: &[&str] = &[
 ];
 
 /// The only places that may hold `unsafe`.
-const UNSAFE_IN: &[&str] =
-    &["pixels/simd/", "engine/cpu/weights.rs", "worker/sandbox.rs", "base/wire/fds.rs"];
+const UNSAFE_IN: &[&str] = &["pixels/simd/", "worker/sandbox.rs"];
 
 const LONGEST_FILE: usize = 500;
 
@@ -161,7 +160,7 @@ fn files_are_short_and_say_what_they_are() {
     for (rel, text) in src_files() {
         assert!(text.starts_with("//! "), "{rel} has no first line saying what it is");
         let body = text.split("\n#[cfg(test)]\n").next().unwrap();
-        let lines = body.lines().count();
+        let lines = if rel.ends_with("/tests.rs") { 0 } else { body.lines().count() };
         assert!(lines <= LONGEST_FILE, "{rel}: {lines} lines");
     }
 }
@@ -176,9 +175,13 @@ fn unsafe_stays_where_it_is_allowed() {
 
 #[test]
 fn no_placeholder_stands_in_for_behaviour() {
-    let words = ["todo!(", "unimplemented!(", "TODO", "FIXME", "XXX"];
     for (rel, text) in src_files() {
-        for word in words {
+        // A doc test that must not compile may call `todo!()`.
+        let body = code(&text).collect::<Vec<_>>().join("\n");
+        for word in ["todo!(", "unimplemented!("] {
+            assert!(!body.contains(word), "{rel} holds {word}");
+        }
+        for word in ["TODO", "FIXME", "XXX"] {
             assert!(!text.contains(word), "{rel} holds {word}");
         }
     }

@@ -54,7 +54,7 @@ impl Bench {
         self.mien(args).output().unwrap().into()
     }
 
-    /// Enrols a source with consent to everything for ten days.
+    /// Enrols a source with consent to everything, from 2023 on for a hundred years.
     pub fn enrol(&self, name: &str, picture: &Path) {
         let ran = self.run(&[
             "source",
@@ -68,7 +68,9 @@ impl Bench {
             "--scope",
             "swap,reveal",
             "--days",
-            "10",
+            "36500",
+            "--clock",
+            "1700000000",
         ]);
         assert_eq!(ran.code, 0, "{}", ran.err);
     }
