@@ -134,7 +134,7 @@ fn a_detection_alters_nothing_and_its_drawing_is_marked() {
     let mut job = DetectJob {
         job: JobId([1; 16]),
         detect: &recipe.detect,
-        input: &picture("grace_hopper.jpg"),
+        input: &picture("hopper.jpg"),
         draw: None,
         wall: WALL,
     };
@@ -156,7 +156,7 @@ fn a_swap_needs_a_source_and_its_consent_and_a_revocation_ends_it() {
             job: JobId([1; 16]),
             identity: &"grace".parse().unwrap(),
             detect: &recipe.detect,
-            input: &picture("grace_hopper.jpg"),
+            input: &picture("hopper.jpg"),
             wall: WALL,
         })
         .unwrap();

@@ -293,7 +293,7 @@ MC4CAQAwBQYDK2VwBCIEIEw3IJ+52CmiDaZU7hMCfyv/yOd77Gsvk7kFLl21W8AT
     #[ignore = "needs pictures: tests/run sets MIEN_PICTURES"]
     fn photograph_is_signed_and_one_flipped_bit_is_found_out() {
         let folder = std::env::var_os("MIEN_PICTURES").expect("MIEN_PICTURES names a folder");
-        let file = std::fs::read(std::path::Path::new(&folder).join("grace_hopper.jpg")).unwrap();
+        let file = std::fs::read(std::path::Path::new(&folder).join("hopper.jpg")).unwrap();
         let signer = Signer::new(CHAIN.as_bytes(), KEY.as_bytes()).unwrap();
         let mut signed = sign(&file, Format::Jpeg, &CLAIM, &signer).unwrap();
         assert!(signed.len() < file.len() + (16 << 10), "{}", signed.len() - file.len());

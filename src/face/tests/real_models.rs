@@ -128,7 +128,7 @@ fn portraits_are_enrolled_and_groups_are_not() {
     let mut models = models();
     let clock = SystemClock::start();
     let how = Recipe::default().detect;
-    for name in ["astronaut.png", "grace_hopper.jpg"] {
+    for name in ["astronaut.png", "hopper.jpg"] {
         let identity = "somebody".parse().unwrap();
         let mut meter = Meter::new(&clock);
         let (record, portrait) =
@@ -213,7 +213,7 @@ fn centre_crops_and_both_sizes_give_one_face() {
     let backend = backend();
     let mut detector = detector(&backend, "centerface", Family::CenterFace);
     let clock = SystemClock::start();
-    let whole = picture("grace_hopper.jpg");
+    let whole = picture("hopper.jpg");
     for percent in [100, 80, 70, 60] {
         for size in [320, 640] {
             let Size { width, height } = whole.size();

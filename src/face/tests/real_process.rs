@@ -30,7 +30,7 @@ fn clock() -> ManualClock {
 fn policy(models: &mut Models<Cpu>) -> Policy<Cpu> {
     let mut policy = Policy::new(1);
     let clock = clock();
-    for (name, file) in [("astronaut", "astronaut.png"), ("hopper", "grace_hopper.jpg")] {
+    for (name, file) in [("astronaut", "astronaut.png"), ("hopper", "hopper.jpg")] {
         let identity = name.parse().unwrap();
         let how = Recipe::default().detect;
         let mut meter = Meter::new(&clock);
@@ -113,7 +113,7 @@ fn beside(pictures: &[Rgb]) -> Rgb {
 fn the_judge_knows_nobody_who_was_anonymised() {
     let mut models = models();
     let policy = Policy::new(1);
-    for name in ["astronaut.png", "grace_hopper.jpg", "sample1.jpg", "sample5.jpg"] {
+    for name in ["astronaut.png", "hopper.jpg", "sample1.jpg", "sample5.jpg"] {
         let raw = picture(name);
         for action in ["solid", "mosaic:6", "blur:0.15"] {
             let (out, report) = run(&mut models, &policy, &raw, &recipe(action, &[]));
@@ -160,7 +160,7 @@ fn of_a_group_the_judge_tells_nobody_apart() {
 fn rules_swap_one_pass_another_and_hide_the_rest() {
     let mut models = models();
     let policy = policy(&mut models);
-    let (astronaut, hopper) = (picture("astronaut.png"), picture("grace_hopper.jpg"));
+    let (astronaut, hopper) = (picture("astronaut.png"), picture("hopper.jpg"));
     let group = beside(&[astronaut, hopper, picture("sample2.jpg")]);
     let rules = recipe("solid", &[("astronaut", "swap:hopper"), ("hopper", "pass")]);
     let (out, report) = run(&mut models, &policy, &group, &rules);

@@ -256,7 +256,9 @@ fn real_pictures() -> Vec<(String, Rgb)> {
 #[ignore = "needs pictures: tests/run sets MIEN_PICTURES"]
 fn real_pictures_keep_payload_and_quality() {
     let mut failed = Vec::new();
-    for (name, image) in real_pictures() {
+    // Below 256 pixels there are too few tiles to survive all of this: the module says so.
+    let large = real_pictures().into_iter().filter(|(_, image)| image.size().short_side() >= 256);
+    for (name, image) in large {
         failed.extend(survives(&name, &image));
         if image.size().width == image.size().height {
             failed.extend(survives(&name, &resized(&image, Size::new(1080, 1080))));
