@@ -54,12 +54,13 @@ pub fn warp(
 }
 
 /// Rasterises one value per vertex, 0..=1, as an alpha of the size of `roi`: linear in each
-/// triangle, 0 outside the mesh. Where triangles overlap the last one holds.
+/// triangle, 0 outside the mesh. A triangle that runs counterclockwise on screen has turned over
+/// and is not drawn; where others overlap the last one holds.
 pub fn values(points: &[Point], triangles: &[[u16; 3]], values: &[f32], roi: Roi, out: &mut Grey) {
     reset(out, roi.size());
     let width = roi.width as usize;
     for t in triangles {
-        let Some(d) = corners(points, t) else { continue };
+        let Some(d) = corners(points, t).filter(|d| cross(*d) > 0.0) else { continue };
         let Some(v) = each(t, |i| values.get(i).copied().filter(|v| v.is_finite())) else {
             continue;
         };
@@ -340,6 +341,9 @@ mod tests {
         assert!((127..=128).contains(&out.view().pixel(15, 8)[0]));
         assert_eq!(out.view().pixel(25, 8), [255]);
         assert_eq!(out.view().pixel(26, 8), [0]);
+        let turned = QUAD.map(|[a, b, c]| [a, c, b]);
+        values(&square(10.0, 10.0, 20.0), &turned, &[1.0; 4], roi, &mut out);
+        assert!(out.bytes_all().iter().all(|v| *v == 0));
     }
 
     #[test]

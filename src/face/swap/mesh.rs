@@ -44,7 +44,7 @@ pub(crate) struct Manner {
 impl Manner {
     /// A person's face: gaze and mouth are the target's.
     pub(crate) const SWAP: Self = Self {
-        share: 0.62,
+        share: 0.75,
         relight: 0.45,
         rim: 1.0,
         sigma: 0.35,
@@ -111,8 +111,10 @@ pub(crate) fn lay<B: Backend>(
     let engine = Error::engine;
     let triangles = whole();
     let warp = MeshWarp { from: &source.layout, to: &there, triangles: &triangles, roi };
-    let (mut layer, _) = backend.warp_mesh(&source.picture, &warp).map_err(engine("swap"))?;
+    let (mut layer, covered) = backend.warp_mesh(&source.picture, &warp).map_err(engine("swap"))?;
     let mut alpha = swap.alpha(picture, &shown, roi).map_err(engine("swap"))?;
+    // Where a triangle folded there is nothing to lay on.
+    backend.meet(&mut alpha, &covered).map_err(engine("swap"))?;
     region.narrow(backend, place, roi, &mut alpha)?;
     let tone = Tone {
         ratio: (0.7, 1.3),
@@ -207,7 +209,7 @@ impl<B: Backend> Swap<'_, B> {
             return Ok(alpha);
         }
         let sample = self.vertices(&zone::SAMPLE, roi)?;
-        let like = Likeness { near: 3.5, far: 5.5, grow: 0.02 * self.eyes };
+        let like = Likeness { near: 4.5, far: 7.5, grow: 0.035 * self.eyes };
         let mut keep = self.backend.likeness(picture, roi, &sample, &like)?;
         let mut elsewhere = self.vertices(&zone::FOREHEAD, roi)?;
         self.backend.invert(&mut elsewhere)?;

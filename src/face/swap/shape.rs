@@ -167,6 +167,15 @@ fn lips(moves: &[[f32; 2]], correction: &mut [Option<[f32; 2]>]) {
     }
 }
 
+/// Values that fall more gently to where they are low; nothing rises.
+pub(crate) fn softened(values: &[f32]) -> Vec<f32> {
+    let soften = |(list, v): (&Vec<u16>, &f32)| {
+        let mean = list.iter().map(|i| values[usize::from(*i)]).sum::<f32>() / list.len() as f32;
+        if list.is_empty() { *v } else { v.min(0.5 * (v + mean)) }
+    };
+    NEIGHBOURS.iter().zip(values).map(soften).collect()
+}
+
 /// Lets corrections fade out into the skin around them.
 fn spread(moves: &mut [[f32; 2]], fixed: &[Option<[f32; 2]>]) {
     let mut field: Vec<[f32; 2]> = fixed.iter().map(|f| f.unwrap_or_default()).collect();

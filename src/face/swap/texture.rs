@@ -143,7 +143,8 @@ impl<B: Backend> Bake<'_, B> {
                 if zone::FOREHEAD[i] > 0.6 { raster::least(&clean, *at, reach) } else { 1.0 };
             brow.min(bare)
         };
-        Ok(self.layout.iter().enumerate().map(own).collect())
+        let trust: Vec<f32> = self.layout.iter().enumerate().map(own).collect();
+        Ok(shape::softened(&trust))
     }
 
     /// Fills what is not known; the dark of eyes and brows is lent to nothing.
