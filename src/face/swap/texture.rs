@@ -18,6 +18,8 @@ const ASPECT: f32 = 0.85;
 /// A point of the source is trusted where it faces the camera between these cosines.
 const FACING: (f32, f32) = (0.12, 0.45);
 
+/// How far the target's own brows show where the source's were behind a rim.
+const HIDDEN_BROWS: f32 = 0.45;
 /// What is not skin where a rim may lie.
 const RIM: Likeness = Likeness { near: 2.5, far: 4.0, grow: 0.0 };
 
@@ -138,7 +140,7 @@ impl<B: Backend> Bake<'_, B> {
         let clean = self.backend.release_alpha(clean)?;
         let reach = (self.roi.width / 100).max(1);
         let own = |(i, at): (usize, &Point)| {
-            let brow = if spectacles { 1.0 - zone::BROWS[i] } else { 1.0 };
+            let brow = if spectacles { 1.0 - HIDDEN_BROWS * zone::BROWS[i] } else { 1.0 };
             let bare =
                 if zone::FOREHEAD[i] > 0.6 { raster::least(&clean, *at, reach) } else { 1.0 };
             brow.min(bare)
