@@ -44,7 +44,7 @@ pub(crate) struct Manner {
 impl Manner {
     /// A person's face: gaze and mouth are the target's.
     pub(crate) const SWAP: Self = Self {
-        share: 0.75,
+        share: 0.8,
         relight: 0.45,
         rim: 1.0,
         sigma: 0.35,

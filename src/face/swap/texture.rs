@@ -189,7 +189,7 @@ impl<B: Backend> Bake<'_, B> {
         let hair = Likeness { near: 3.2, far: 5.0, grow: 0.014 * width };
         let mut clean = self.keep(skin, &sample, &zone::FOREHEAD, &hair)?;
         if spectacles {
-            let rims = Likeness { near: 2.4, far: 3.8, grow: 0.012 * width };
+            let rims = Likeness { near: 2.5, far: 4.0, grow: 0.011 * width };
             let sockets = self.keep(skin, &sample, &zone::SOCKETS, &rims)?;
             self.backend.meet(&mut clean, &sockets)?;
         }
