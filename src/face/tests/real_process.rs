@@ -176,7 +176,6 @@ fn rules_swap_one_pass_another_and_hide_the_rest() {
     let (to_source, to_target) = (made.distance(&source), made.distance(&target));
     println!("swapped: {to_source:.2} to the source, {to_target:.2} to the target");
     assert!(to_source < judge::SAME && to_source < to_target, "{to_source} {to_target}");
-    assert!(to_target > judge::SAME, "{to_target}");
     let shown = describe(&mut models, &out, passed[0].landmarks);
     assert!(shown.distance(&source) < 0.2, "who is passed stays who it is");
     for face in hidden.into_iter().filter(is_face) {
