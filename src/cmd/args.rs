@@ -136,6 +136,14 @@ pub(crate) struct ProcessArgs {
     pub mask: MaskArgs,
     #[command(flatten)]
     pub mark: MarkArgs,
+    /// Certificates (PEM, the signer's own first) for C2PA content credentials in each output
+    #[cfg(feature = "c2pa")]
+    #[arg(long, value_name = "FILE", requires = "c2pa_key")]
+    pub c2pa_chain: Option<PathBuf>,
+    /// Ed25519 key (PEM, PKCS #8) that signs them
+    #[cfg(feature = "c2pa")]
+    #[arg(long, value_name = "FILE", requires = "c2pa_chain")]
+    pub c2pa_key: Option<PathBuf>,
     /// Writes a before/after sheet
     #[arg(long, value_name = "FILE")]
     pub preview: Option<PathBuf>,
@@ -284,6 +292,9 @@ pub(crate) struct RunArgs {
     /// Works although the kernel offers no seccomp (emulators)
     #[arg(long, hide = true)]
     pub allow_unsandboxed: bool,
+    /// Starts the worker through an emulator, where the kernel can't start this program itself
+    #[arg(long, hide = true, value_name = "PROGRAM")]
+    pub emulator: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Args)]

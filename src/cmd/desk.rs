@@ -14,7 +14,7 @@ use mien_base::recipe::{Mark, Recipe};
 use mien_base::wire;
 use mien_daemon::files::{Input, Output};
 use mien_daemon::supervise::{
-    EnrolJob, Finished, Policy, ProcessJob, SheetJob, Source, Supervisor, WorkerConfig,
+    EnrolJob, Finished, Policy, ProcessJob, Seal, SheetJob, Source, Supervisor, WorkerConfig,
 };
 use mien_vault::{FileStore, Home, ModelStore, SourceStore as _};
 
@@ -36,6 +36,8 @@ pub(crate) struct Desk {
     jobs: u64,
     start: Mono,
     policy: Policy,
+    /// Signs finished pictures, when asked to.
+    pub seal: Option<Box<dyn Seal>>,
 }
 
 /// An input as the command line writes it; `-` is standard input.
@@ -97,6 +99,10 @@ impl Desk {
         let clock = Arc::new(SystemClock::start());
         let mut config = WorkerConfig::this_program()?;
         config.unsandboxed = run.allow_unsandboxed;
+        if let Some(emulator) = &run.emulator {
+            config.arguments.insert(0, config.program.into_os_string());
+            config.program = emulator.clone();
+        }
         if let Some(threads) = run.threads {
             let wanted = || Error::Usage("--threads takes 1 to 256".to_owned());
             let threads = u16::try_from(threads).map_err(|_| wanted())?;
@@ -119,7 +125,7 @@ impl Desk {
         let wall = run.clock.map_or_else(|| clock.wall(), Wall);
         let start = clock.mono();
         let policy = Policy::default();
-        Ok(Self { home, sources, clock, worker, wall, job, jobs: 0, start, policy })
+        Ok(Self { home, sources, clock, worker, wall, job, jobs: 0, start, policy, seal: None })
     }
 
     /// Adds a source to what the worker knows.
@@ -170,7 +176,7 @@ impl Desk {
         let mut recipe = asked.recipe.clone();
         recipe.mark.counter = recipe::counter(job, self.wall);
         let overlay = asked.overlay.as_ref().map(|path| Input::Path(path.clone()));
-        let finished = self.worker.process(&ProcessJob {
+        let job = ProcessJob {
             job,
             recipe: &recipe,
             input: &input(&task.input),
@@ -178,8 +184,8 @@ impl Desk {
             overlay: overlay.as_ref(),
             write: wire::Output { format: task.format.map(Into::into), quality },
             wall: self.wall,
-        })?;
-        Ok(finished)
+        };
+        Ok(self.worker.process_sealed(&job, self.seal.as_deref())?)
     }
 
     /// Measures a face for enrolment: its record and its portrait.

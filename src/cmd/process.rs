@@ -49,6 +49,8 @@ pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
         return Err(Error::Usage("--json and `-o -` both write standard output".to_owned()));
     }
     let mut desk = Desk::open(&args.run)?;
+    #[cfg(feature = "c2pa")]
+    credentials(&mut desk, args)?;
     let source = args.swap.as_deref().map(|text| source(&mut desk, text, args)).transpose()?;
     let asked = recipe::from_process(args, source)?;
     check_sources(&desk, &asked.recipe)?;
@@ -57,6 +59,20 @@ pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
         preview(&mut desk, sheet, &tasks, &outcomes, args.quality)?;
     }
     conclude(&desk, args, &outcomes, to_stdout)
+}
+
+/// Content credentials, when a key is given.
+#[cfg(feature = "c2pa")]
+fn credentials(desk: &mut Desk, args: &ProcessArgs) -> Result<()> {
+    use super::desk::read_text;
+    use mien_daemon::provenance::{Sealer, Signer};
+    if let (Some(chain), Some(key)) = (&args.c2pa_chain, &args.c2pa_key) {
+        let chain = read_text("Can't read the certificates", chain)?;
+        let key = read_text("Can't read the key", key)?;
+        let signer = Signer::new(chain.as_bytes(), key.as_bytes())?;
+        desk.seal = Some(Box::new(Sealer { signer, made: desk.wall }));
+    }
+    Ok(())
 }
 
 /// The identity that `--swap` names: an enrolled one, or a picture with its consent record.

@@ -323,7 +323,16 @@ impl Pending {
         }
     }
 
-    /// What was written to memory.
+    /// Writes all of a file and puts it where it belongs.
+    ///
+    /// # Errors
+    /// As `commit`.
+    pub fn commit_bytes(self, bytes: &[u8]) -> Result<()> {
+        write_at(&self.fd, bytes, 0).map_err(self.write())?;
+        self.commit(bytes.len() as u64)
+    }
+
+    /// What was written, to be worked on further.
     ///
     /// # Errors
     /// `Short` when not exactly `bytes` are there, `TooLarge`, `Write`.

@@ -7,8 +7,8 @@
 #[path = "errors.rs"]
 mod errors;
 pub mod files;
+pub mod supervise;
 #[cfg(feature = "c2pa")]
 pub mod provenance;
-pub mod supervise;
 
 pub use errors::{Error, Result};

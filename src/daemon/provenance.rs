@@ -12,9 +12,11 @@ use c2pa::assertions::{Actions, SoftBinding};
 use c2pa::{BoxedSigner, Builder, Context, Reader, SigningAlg, ValidationState};
 use mien_base::clock::Wall;
 use mien_base::limits;
+use mien_base::report::PictureReport;
 use mien_base::wire::Format;
 use serde_json::json;
 
+use crate::supervise::Seal;
 use crate::{Error, Result};
 
 const SOURCE_TYPE: &str = "http://cv.iptc.org/newscodes/digitalsourcetype/";
@@ -74,6 +76,28 @@ pub struct Claim<'a> {
     /// Payload of the invisible mark, 16 hex digits; `None` when the file carries none.
     pub payload: Option<&'a str>,
     pub made: Wall,
+}
+
+/// Signs each finished picture of a run.
+#[derive(Debug)]
+pub struct Sealer {
+    pub signer: Signer,
+    /// Wall clock of the run.
+    pub made: Wall,
+}
+
+impl Seal for Sealer {
+    fn seal(&self, file: &[u8], format: Format, report: &PictureReport) -> Result<Vec<u8>> {
+        let made_up = |done: &str| done.starts_with("swap") || done.starts_with("synthetic");
+        let marks = report.marks.as_ref().filter(|marks| marks.invisible);
+        let claim = Claim {
+            title: "A picture with altered faces",
+            generated: report.faces.iter().any(|face| made_up(&face.done)),
+            payload: marks.map(|marks| marks.payload.as_str()),
+            made: self.made,
+        };
+        sign(file, format, &claim, &self.signer)
+    }
 }
 
 const fn mime(format: Format) -> &'static str {

@@ -67,6 +67,15 @@ pub struct SheetJob<'a> {
     pub wall: Wall,
 }
 
+/// Signs a finished file in the root program, where the key is.
+pub trait Seal: std::fmt::Debug {
+    /// The file as it is to appear.
+    ///
+    /// # Errors
+    /// When it can't be signed; then it does not appear.
+    fn seal(&self, file: &[u8], format: wire::Format, report: &PictureReport) -> Result<Vec<u8>>;
+}
+
 /// What became of a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
@@ -86,6 +95,18 @@ impl Supervisor {
     /// # Errors
     /// Of the files, of the worker, `Failed` as the worker says, `Quarantined`, `Cancelled`.
     pub fn process(&mut self, job: &ProcessJob<'_>) -> Result<Finished> {
+        self.process_sealed(job, None)
+    }
+
+    /// As `process`, and what the worker wrote is sealed before it appears.
+    ///
+    /// # Errors
+    /// As `process`, and of the seal.
+    pub fn process_sealed(
+        &mut self,
+        job: &ProcessJob<'_>,
+        seal: Option<&dyn Seal>,
+    ) -> Result<Finished> {
         let needs = needs::of_recipe(job.recipe);
         let make = |stop: &AtomicBool| {
             let pending = job.output.begin()?;
@@ -104,7 +125,14 @@ impl Supervisor {
         };
         match self.run(job.job, &needs, make)? {
             (Event::Done { report, written, .. }, pending, attempts) => {
-                pending.commit(written.bytes)?;
+                match seal {
+                    Some(seal) => {
+                        let file = pending.into_bytes(written.bytes)?;
+                        let sealed = seal.seal(&file, written.format, &report)?;
+                        job.output.begin()?.commit_bytes(&sealed)?;
+                    }
+                    None => pending.commit(written.bytes)?,
+                }
                 Ok(Finished { report, written: Some(written), attempts })
             }
             _ => Err(OTHER),

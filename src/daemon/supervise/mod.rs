@@ -33,7 +33,7 @@ use mien_base::wire::{Attempt, Event, Hello, Request};
 use mien_vault::models::ModelSource;
 
 pub use config::{Backoff, WorkerConfig};
-pub use jobs::{DetectJob, EnrolJob, Finished, ProcessJob, SheetJob};
+pub use jobs::{DetectJob, EnrolJob, Finished, ProcessJob, Seal, SheetJob};
 pub use pace::Hang;
 
 use crate::{Error, Result};
