@@ -292,9 +292,6 @@ pub(crate) struct RunArgs {
     /// Works although the kernel offers no seccomp (emulators)
     #[arg(long, hide = true)]
     pub allow_unsandboxed: bool,
-    /// Starts the worker through an emulator, where the kernel can't start this program itself
-    #[arg(long, hide = true, value_name = "PROGRAM")]
-    pub emulator: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Args)]

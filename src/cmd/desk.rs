@@ -99,10 +99,6 @@ impl Desk {
         let clock = Arc::new(SystemClock::start());
         let mut config = WorkerConfig::this_program()?;
         config.unsandboxed = run.allow_unsandboxed;
-        if let Some(emulator) = &run.emulator {
-            config.arguments.insert(0, config.program.into_os_string());
-            config.program = emulator.clone();
-        }
         if let Some(threads) = run.threads {
             let wanted = || Error::Usage("--threads takes 1 to 256".to_owned());
             let threads = u16::try_from(threads).map_err(|_| wanted())?;

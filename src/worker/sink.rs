@@ -25,7 +25,9 @@ pub fn encode<B: Backend>(
 ) -> Result<Encoded> {
     let (picture, metadata, _) = marked.into_parts();
     let rgb = backend.release(picture).map_err(Error::Engine)?;
-    let format = output.format.map_or(input, file_format);
+    // WebP is read, not written: PNG keeps every pixel and the alpha.
+    let as_input = if input == FileFormat::WebP { FileFormat::Png } else { input };
+    let format = output.format.map_or(as_input, file_format);
     let alpha = alpha.map(Grey::view);
     let bytes = codec::encode(rgb.view(), alpha, format, output.quality, &metadata)
         .map_err(Error::Pixels)?;

@@ -78,7 +78,7 @@ pub struct Process {
 /// How a picture is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// `None`: as the input.
+    /// `None`: as the input, PNG for WebP.
     pub format: Option<Format>,
     /// 1..=100, for formats that lose.
     pub quality: u8,
