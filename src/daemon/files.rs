@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mien_base::limits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::{Error, Result};
@@ -118,7 +118,7 @@ fn copy(from: &OwnedFd, name: String, stop: &AtomicBool) -> Result<OwnedFd> {
             Err(source) => return Err(read(source)),
         }
     }
-    seal(&memory).map_err(held)?;
+    mien_vault::memfd::seal(&memory).map_err(held)?;
     Ok(memory)
 }
 
@@ -130,17 +130,12 @@ pub fn memory(what: &'static str, bytes: &[u8]) -> Result<OwnedFd> {
     let held = |source| Error::Memory { what, source };
     let fd = memfd().map_err(held)?;
     write_at(&fd, bytes, 0).map_err(held)?;
-    seal(&fd).map_err(held)?;
+    mien_vault::memfd::seal(&fd).map_err(held)?;
     Ok(fd)
 }
 
 fn memfd() -> std::result::Result<OwnedFd, Errno> {
     rustix::fs::memfd_create("mien", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-}
-
-fn seal(fd: &OwnedFd) -> std::result::Result<(), Errno> {
-    let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(fd, all)
 }
 
 fn write_at(fd: &OwnedFd, mut bytes: &[u8], mut at: u64) -> std::result::Result<(), Errno> {

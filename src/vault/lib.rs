@@ -9,7 +9,7 @@ pub mod digest;
 mod files;
 pub mod home;
 pub mod catalog;
-mod memfd;
+pub mod memfd;
 pub mod models;
 mod tool;
 pub mod fetch;

@@ -2,14 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
 
 use crate::digest::Hasher;
 use crate::errors::{Error, Result};
 use crate::files;
+
+const SEAL_TRIES: u32 = 50;
+const SEAL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Copies a regular file of exactly `bytes` bytes with digest `sha256` into a memfd that nobody can
 /// write, grow or shrink any more.
@@ -43,10 +48,25 @@ pub(crate) fn sealed_copy(path: &Path, bytes: u64, sha256: &str) -> Result<Owned
         let expected = sha256.to_owned();
         return Err(Error::Digest { path: path.to_owned(), expected, found });
     }
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    fcntl_add_seals(&copy, seals).map_err(|errno| memory(errno.into()))?;
+    seal(&copy).map_err(|errno| memory(errno.into()))?;
     copy.rewind().map_err(memory)?;
     Ok(copy.into())
+}
+
+/// Seals memory against writing, growing and shrinking. While the kernel moves or reclaims one of
+/// its pages it answers EBUSY: that passes.
+///
+/// # Errors
+/// Of `F_ADD_SEALS`; EBUSY when it lasts longer than a second.
+pub fn seal(memory: &impl AsFd) -> std::result::Result<(), Errno> {
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    for _ in 0..SEAL_TRIES {
+        match fcntl_add_seals(memory, seals) {
+            Err(Errno::BUSY) => std::thread::sleep(SEAL_PAUSE),
+            other => return other,
+        }
+    }
+    Err(Errno::BUSY)
 }
 
 /// A sealable memfd; not executable where the kernel knows how (6.3).
