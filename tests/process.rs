@@ -33,6 +33,49 @@ fn a_face_is_hidden_marked_and_the_rest_is_left() {
 
 #[test]
 #[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn a_face_that_stands_in_the_alpha_alone_is_hidden_too() {
+    use mien_pixels::codec::{self, FileFormat, Metadata};
+    use mien_pixels::view::{Grey, Rgb};
+    let bench = Bench::new("alpha");
+    let face = load(&picture("astronaut.png"));
+    let ink = face.bytes_all().chunks_exact(3).map(|p| 255 - p[1]).collect();
+    let ink = Grey::from_vec(face.size(), ink).unwrap();
+    let black = Rgb::filled(face.size(), [0; 3]);
+    let meta = Metadata::default();
+    let png = codec::encode(black.view(), Some(ink.view()), FileFormat::Png, 90, &meta).unwrap();
+    fs::write(bench.path("ink.png"), png).unwrap();
+    for output in ["out.png", "out.jpg"] {
+        let ran = bench.run(&["process", "ink.png", "-o", output, "--json"]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let faces = ran.json()["pictures"][0]["report"]["faces"].clone();
+        assert_eq!(faces.as_array().unwrap().len(), 1, "{output}");
+        assert_eq!(bench.run(&["verify", output]).code, 0, "{output} is marked where one looks");
+    }
+}
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn an_original_is_never_written_over() {
+    let bench = Bench::new("apart");
+    fs::copy(picture("astronaut.png"), bench.path("a.png")).unwrap();
+    std::os::unix::fs::symlink("a.png", bench.path("link.png")).unwrap();
+    for args in [
+        &["process", "a.png", "-o", "a.png"][..],
+        &["process", "a.png", "-o", "link.png"],
+        &["process", "a.png", "-o", "b.png", "--preview", "a.png"],
+        &["process", "a.png", "-o", "b.png", "--preview", "b.png"],
+        &["process", ".", "-o", "."],
+        &["detect", "a.png", "--draw", "./a.png"],
+    ] {
+        let ran = bench.run(args);
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.err);
+    }
+    let now = fs::read(bench.path("a.png")).unwrap();
+    assert!(now == fs::read(picture("astronaut.png")).unwrap());
+}
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
 fn same_input_job_and_clock_give_the_same_bytes() {
     let bench = Bench::new("same");
     bench.enrol("hopper", &picture("hopper.jpg"));

@@ -193,8 +193,10 @@ fn against(now: &Run, then: &Run, json: bool) -> Result<()> {
     if !json {
         out::line(&format!("\nmedian against the stored run: {}", words.join(", ")))?;
     }
-    if ratios.iter().any(|r| r.slower) {
-        return Err(Error::Slower(format!("More than 10 % slower: {}", words.join(", "))));
+    let slower: Vec<String> =
+        ratios.iter().filter(|r| r.slower).map(|r| format!("{} {:.2}", r.size, r.median)).collect();
+    if !slower.is_empty() {
+        return Err(Error::Slower(format!("More than 10 % slower: {}", slower.join(", "))));
     }
     Ok(())
 }

@@ -140,11 +140,25 @@ fn walk(
                 let below = output.join(path.file_name().expect("an entry has a name"));
                 walk(&path, &below, recursive, format, depth + 1, tasks)?;
             }
-        } else if ending(&path).is_some_and(|e| PICTURES.contains(&e.as_str())) {
+        } else if path.is_file() && ending(&path).is_some_and(|e| PICTURES.contains(&e.as_str())) {
             tasks.push(into(&path, output, format)?);
         }
     }
     Ok(())
+}
+
+/// Refuses to write over what is to be read: an original is never replaced.
+pub(crate) fn check_apart(inputs: &[&Path], output: &Path) -> Result<()> {
+    let Ok(target) = output.canonicalize() else { return Ok(()) };
+    let same = |input: &&&Path| target.is_file() && input.canonicalize().is_ok_and(|p| p == target);
+    match inputs.iter().find(same) {
+        Some(input) => Err(Error::Usage(format!(
+            "`{}` would be written over the original `{}`; name another output",
+            output.display(),
+            input.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn check_clashes(tasks: &[Task]) -> Result<()> {

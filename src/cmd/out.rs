@@ -9,7 +9,7 @@ use super::error::{Error, Result};
 
 /// Prints a line on standard output.
 pub(crate) fn line(text: &str) -> Result<()> {
-    bytes(format!("{text}\n").as_bytes())
+    bytes(format!("{}\n", tame(text)).as_bytes())
 }
 
 /// Prints bytes on standard output; a reader that has gone away is no error.
@@ -28,7 +28,17 @@ pub(crate) fn json<T: serde::Serialize>(value: &T) -> Result<()> {
 
 /// Says something on standard error; a closed standard error is nobody listening.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", tame(text));
+}
+
+/// A file's name may hold what drives a terminal: control characters are shown, not sent.
+fn tame(text: &str) -> std::borrow::Cow<'_, str> {
+    let wild = |c: char| c.is_control() && c != '\n';
+    if !text.contains(wild) {
+        return text.into();
+    }
+    let shown = |c: char| if wild(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect::<String>().into()
 }
 
 /// Columns with a header, padded; numbers are to be formatted by the caller.

@@ -45,6 +45,14 @@ struct Document<'a> {
 pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
     let tasks = inputs::plan(&args.inputs, &args.output, args.format, args.recursive)?;
     let to_stdout = args.output.as_os_str() == "-";
+    let originals: Vec<&Path> = tasks.iter().map(|task| task.input.as_path()).collect();
+    let outputs: Vec<&Path> = tasks.iter().map(|task| task.output.as_path()).collect();
+    for output in outputs.iter().copied().chain(args.preview.as_deref()) {
+        inputs::check_apart(&originals, output)?;
+    }
+    if args.preview.as_deref().is_some_and(|sheet| outputs.contains(&sheet)) {
+        return Err(Error::Usage("--preview names an output; name another file".to_owned()));
+    }
     if to_stdout && args.run.json {
         return Err(Error::Usage("--json and `-o -` both write standard output".to_owned()));
     }
@@ -128,7 +136,13 @@ fn all(
         let result = desk.process(task, asked, args.quality);
         let cancelled = matches!(&result, Err(e) if e.kind() == ErrorKind::Cancelled);
         let (report, error) = match result {
-            Ok(finished) => (Some(finished.report), None),
+            Ok(finished) => {
+                if finished.attempts > 1 {
+                    progress.finish();
+                    out::note(&format!("{}: done by a second worker", task.input.display()));
+                }
+                (Some(finished.report), None)
+            }
             Err(error) => (None, Some(Failure { kind: error.kind(), message: error.chain() })),
         };
         if let Some(failure) = &error
@@ -206,7 +220,9 @@ fn summary(outcome: &Outcome, report: &PictureReport) -> String {
     }
     let ms: f32 = report.stages.iter().map(|s| s.ms).sum();
     let faces = if done.is_empty() { "no face".to_owned() } else { done.join(", ") };
-    format!("{} -> {}: {faces}; {ms:.0} ms", outcome.input, outcome.output)
+    let missing = report.marks.iter().flat_map(|marks| &marks.reasons);
+    let missing: String = missing.map(|reason| format!("; {reason}")).collect();
+    format!("{} -> {}: {faces}; {ms:.0} ms{missing}", outcome.input, outcome.output)
 }
 
 impl From<FormatArg> for Format {

@@ -131,7 +131,7 @@ impl<B: Backend> Desk<'_, B> {
         let marked =
             mark::apply(&**backend, sheet, strongest, sign, &clock).map_err(Error::Face)?;
         self.pulse.enter(Stage::Encode)?;
-        let encoded = sink::encode(&**backend, marked, None, FileFormat::Jpeg, output)?;
+        let encoded = sink::encode(&**backend, marked, FileFormat::Jpeg, output)?;
         self.pulse.enter(Stage::Write)?;
         let written = encoded.write(&files.take()?)?;
         Ok(Event::Sheeted { job, written })

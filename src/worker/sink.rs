@@ -6,7 +6,7 @@ use mien_base::wire::{Format, Output, Written};
 use mien_engine::backend::Backend;
 use mien_face::mark::Marked;
 use mien_pixels::codec::{self, FileFormat, Metadata};
-use mien_pixels::view::{Grey, Rgb};
+use mien_pixels::view::Rgb;
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -19,17 +19,15 @@ use crate::{Error, Result};
 pub fn encode<B: Backend>(
     backend: &B,
     marked: Marked<B>,
-    alpha: Option<&Grey>,
     input: FileFormat,
     output: Output,
 ) -> Result<Encoded> {
     let (picture, metadata, _) = marked.into_parts();
     let rgb = backend.release(picture).map_err(Error::Engine)?;
-    // WebP is read, not written: PNG keeps every pixel and the alpha.
+    // WebP is read, not written: PNG keeps every pixel.
     let as_input = if input == FileFormat::WebP { FileFormat::Png } else { input };
     let format = output.format.map_or(as_input, file_format);
-    let alpha = alpha.map(Grey::view);
-    let bytes = codec::encode(rgb.view(), alpha, format, output.quality, &metadata)
+    let bytes = codec::encode(rgb.view(), None, format, output.quality, &metadata)
         .map_err(Error::Pixels)?;
     Ok(Encoded { bytes, format })
 }

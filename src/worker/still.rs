@@ -18,8 +18,10 @@ use mien_face::pipeline;
 use mien_face::policy::Policy;
 use mien_face::recipe;
 use mien_face::subject::Landmarks5;
+use mien_pixels::blend;
 use mien_pixels::codec::{self, Bounds, Decoded};
 use mien_pixels::geometry::Point;
+use mien_pixels::view::Rgb;
 
 use crate::meter::{JobClock, Pulse};
 use crate::{Error, Result, load, sink};
@@ -59,8 +61,19 @@ impl Files {
 }
 
 impl<B: Backend> Desk<'_, B> {
-    /// Reads and decodes a picture.
+    /// Reads and decodes a picture as it is looked at: what is transparent lies on white. A face
+    /// may stand in the alpha alone, and a mark on what nobody sees is none.
     pub(crate) fn open(&self, fd: &OwnedFd) -> Result<Decoded> {
+        let mut decoded = self.open_with_alpha(fd)?;
+        if let Some(alpha) = decoded.alpha.take() {
+            let mut seen = Rgb::filled(decoded.rgb.size(), [255; 3]);
+            blend::paste(&mut seen.view_mut(), decoded.rgb.view(), alpha.view());
+            decoded.rgb = seen;
+        }
+        Ok(decoded)
+    }
+
+    fn open_with_alpha(&self, fd: &OwnedFd) -> Result<Decoded> {
         self.pulse.enter(Stage::Read)?;
         let bytes = load::read(fd, "picture", limits::PICTURE_FILE)?;
         self.pulse.enter(Stage::Decode)?;
@@ -87,7 +100,7 @@ impl<B: Backend> Desk<'_, B> {
         let overlay = if overlay { Some(self.overlay(&files.take()?)?) } else { None };
 
         let start = clock.mono();
-        let Decoded { rgb, alpha, format, meta } = self.open(&input)?;
+        let Decoded { rgb, format, meta, .. } = self.open(&input)?;
         drop(input);
         let decode = stage("decode", &clock, start);
         let overlay = overlay.as_ref();
@@ -100,8 +113,7 @@ impl<B: Backend> Desk<'_, B> {
 
         let start = clock.mono();
         self.pulse.enter(Stage::Encode)?;
-        let encoded =
-            sink::encode(&**self.models.backend(), marked, alpha.as_ref(), format, output)?;
+        let encoded = sink::encode(&**self.models.backend(), marked, format, output)?;
         self.pulse.enter(Stage::Write)?;
         let written = encoded.write(&out)?;
         report.stages.insert(0, decode);
@@ -110,7 +122,7 @@ impl<B: Backend> Desk<'_, B> {
     }
 
     fn overlay(&self, fd: &OwnedFd) -> Result<Overlay<B>> {
-        let Decoded { rgb, alpha, .. } = self.open(fd)?;
+        let Decoded { rgb, alpha, .. } = self.open_with_alpha(fd)?;
         Overlay::new(&**self.models.backend(), rgb, alpha).map_err(Error::Face)
     }
 
@@ -128,7 +140,7 @@ impl<B: Backend> Desk<'_, B> {
     ) -> Result<Event> {
         let clock = JobClock::new(self.pulse, self.machine, wall);
         let start = clock.mono();
-        let Decoded { rgb, alpha, format, meta } = self.open(&files.take()?)?;
+        let Decoded { rgb, format, meta, .. } = self.open(&files.take()?)?;
         let decode = stage("decode", &clock, start);
         let mark = draw.as_ref().map(|(_, mark)| mark);
         let (marked, mut report) =
@@ -140,7 +152,7 @@ impl<B: Backend> Desk<'_, B> {
                 self.pulse.enter(Stage::Encode)?;
                 let marked = marked.carrying(&meta);
                 let backend = self.models.backend();
-                let encoded = sink::encode(&**backend, marked, alpha.as_ref(), format, output)?;
+                let encoded = sink::encode(&**backend, marked, format, output)?;
                 self.pulse.enter(Stage::Write)?;
                 Some(encoded.write(&files.take()?)?)
             }

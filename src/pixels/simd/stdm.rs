@@ -8,6 +8,7 @@ pub(crate) const WEIGHT_ONE: f32 = 32_768.0;
 /// Fractional bits in `add`: (row * weight) >> 16 leaves eleven.
 pub(crate) const LEVEL_BITS: u32 = 11;
 
+#[cfg(target_arch = "x86_64")]
 const LANES: usize = 16;
 
 macro_rules! twice {
