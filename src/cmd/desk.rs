@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use mien_base::clock::{Clock, Mono, SystemClock, Wall};
@@ -75,6 +76,16 @@ fn named_in(consent: &str) -> Option<IdentityId> {
     name.parse().ok()
 }
 
+/// Sets a flag at Ctrl-C and at SIGTERM; a second signal ends the program at once.
+pub(crate) fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<()> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|source| Error::Signal { source })?;
+    }
+    Ok(())
+}
+
 impl Desk {
     /// Opens the stores and starts the worker, with every enrolled source known to it.
     pub(crate) fn open(run: &RunArgs) -> Result<Self> {
@@ -111,13 +122,7 @@ impl Desk {
         let job = job.transpose()?;
         let models = Box::new(ModelStore::new(&home));
         let worker = Supervisor::start(config, models, clock.clone())?;
-        let stop = worker.cancel_handle().flag();
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // A second signal ends the program at once.
-            signal_hook::flag::register_conditional_default(signal, stop.clone())
-                .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-                .map_err(|source| Error::Signal { source })?;
-        }
+        stop_on_signal(&worker.cancel_handle().flag())?;
         let wall = run.clock.map_or_else(|| clock.wall(), Wall);
         let start = clock.mono();
         let policy = Policy::default();

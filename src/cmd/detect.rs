@@ -12,7 +12,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<()> {
     let detect = recipe::detect(&args.detect)?;
     let draw = match &args.draw {
         Some(path) => {
-            inputs::check_apart(&[&args.file], path)?;
+            inputs::check_apart([args.file.as_path()], [path.as_path()])?;
             let to_stdout = path.as_os_str() == "-";
             if to_stdout && args.run.json {
                 return Err(Error::Usage(

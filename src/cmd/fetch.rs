@@ -10,7 +10,7 @@ use mien_vault::Home;
 use mien_vault::catalog::Group;
 use mien_vault::fetch::{self, Event, Outcome, Selection};
 
-use super::error::{Error, Result};
+use super::error::Result;
 use super::out;
 
 /// Shows events and stops at Ctrl-C.
@@ -26,11 +26,7 @@ impl Fetcher {
     /// Catches Ctrl-C: what was fetched so far is kept for the next try.
     pub(crate) fn new(quiet: bool) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register_conditional_default(signal, stop.clone())
-                .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-                .map_err(|source| Error::Signal { source })?;
-        }
+        super::desk::stop_on_signal(&stop)?;
         Ok(Self { stop, quiet, live: io::stderr().is_terminal(), open: false })
     }
 

@@ -148,17 +148,22 @@ fn walk(
 }
 
 /// Refuses to write over what is to be read: an original is never replaced.
-pub(crate) fn check_apart(inputs: &[&Path], output: &Path) -> Result<()> {
-    let Ok(target) = output.canonicalize() else { return Ok(()) };
-    let same = |input: &&&Path| target.is_file() && input.canonicalize().is_ok_and(|p| p == target);
-    match inputs.iter().find(same) {
-        Some(input) => Err(Error::Usage(format!(
-            "`{}` would be written over the original `{}`; name another output",
-            output.display(),
-            input.display()
-        ))),
-        None => Ok(()),
+pub(crate) fn check_apart<'a>(
+    inputs: impl IntoIterator<Item = &'a Path>,
+    outputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<()> {
+    let real = |path: &'a Path| Some((path.canonicalize().ok().filter(|p| p.is_file())?, path));
+    let originals: BTreeMap<PathBuf, &Path> = inputs.into_iter().filter_map(real).collect();
+    for (target, output) in outputs.into_iter().filter_map(real) {
+        if let Some(input) = originals.get(&target) {
+            return Err(Error::Usage(format!(
+                "`{}` would be written over the original `{}`; name another output",
+                output.display(),
+                input.display()
+            )));
+        }
     }
+    Ok(())
 }
 
 fn check_clashes(tasks: &[Task]) -> Result<()> {

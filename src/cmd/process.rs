@@ -45,12 +45,10 @@ struct Document<'a> {
 pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
     let tasks = inputs::plan(&args.inputs, &args.output, args.format, args.recursive)?;
     let to_stdout = args.output.as_os_str() == "-";
-    let originals: Vec<&Path> = tasks.iter().map(|task| task.input.as_path()).collect();
-    let outputs: Vec<&Path> = tasks.iter().map(|task| task.output.as_path()).collect();
-    for output in outputs.iter().copied().chain(args.preview.as_deref()) {
-        inputs::check_apart(&originals, output)?;
-    }
-    if args.preview.as_deref().is_some_and(|sheet| outputs.contains(&sheet)) {
+    let originals = tasks.iter().map(|task| task.input.as_path());
+    let outputs = tasks.iter().map(|task| task.output.as_path());
+    inputs::check_apart(originals, outputs.clone().chain(args.preview.as_deref()))?;
+    if args.preview.as_deref().is_some_and(|sheet| outputs.clone().any(|output| output == sheet)) {
         return Err(Error::Usage("--preview names an output; name another file".to_owned()));
     }
     if to_stdout && args.run.json {
