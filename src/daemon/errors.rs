@@ -15,8 +15,11 @@ use rustix::io::Errno;
 pub enum Error {
     #[error("The worker `{}` can't be started", program.display())]
     Spawn { program: PathBuf, source: std::io::Error },
-    #[error("The worker was started {tries} times and never became ready; `mien check` says more")]
-    NeverReady { tries: u32 },
+    #[error(
+        "The worker `{}` was started {tries} times and never became ready; the last time: {last}",
+        program.display()
+    )]
+    NeverReady { program: PathBuf, tries: u32, last: String },
     #[error(
         "The worker speaks protocol {theirs}, this program {ours}; install both from one build"
     )]

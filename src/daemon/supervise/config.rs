@@ -44,7 +44,8 @@ impl WorkerConfig {
     /// This program in its worker role, on as many threads as the machine has cores.
     ///
     /// Where it can't start itself again (an emulator), `MIEN_WORKER` names program and arguments
-    /// that do, parted by spaces: `qemu-aarch64-static target/mien worker`.
+    /// that do, parted by spaces, with whole paths (a worker starts in `/`):
+    /// `/usr/bin/qemu-aarch64-static /opt/mien worker`.
     ///
     /// # Errors
     /// `Spawn` when the program does not know where it stands.

@@ -220,6 +220,7 @@ impl Supervisor {
     fn ready(&mut self) -> Result<()> {
         self.bury();
         let mut wait = self.config.backoff.first;
+        let mut last = String::new();
         for _ in 0..self.config.backoff.tries {
             if self.link.is_none() {
                 self.spawn()?;
@@ -229,8 +230,14 @@ impl Supervisor {
             }
             match self.next() {
                 Ok(Event::Hello(hello)) => return self.accept(&hello),
-                Ok(_) => self.lose(),
-                Err(error) if error.blames_worker() => self.lose(),
+                Ok(_) => {
+                    last = "it spoke before its turn".to_owned();
+                    self.lose();
+                }
+                Err(error) if error.blames_worker() => {
+                    last = error.to_string();
+                    self.lose();
+                }
                 Err(error) => {
                     self.link = None;
                     return Err(error);
@@ -239,7 +246,8 @@ impl Supervisor {
             self.pause(wait)?;
             wait = (wait * 2).min(self.config.backoff.most);
         }
-        Err(Error::NeverReady { tries: self.config.backoff.tries })
+        let program = self.config.program.clone();
+        Err(Error::NeverReady { program, tries: self.config.backoff.tries, last })
     }
 
     fn accept(&mut self, hello: &Hello) -> Result<()> {
