@@ -10,15 +10,17 @@ use std::path::{Path, PathBuf};
 const CRATES: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("pixels", &["base"]),
-    ("engine", &["base", "pixels"]),
+    ("nn", &["base"]),
+    ("engine", &["base", "pixels", "nn"]),
+    ("media", &["base", "pixels"]),
     ("vault", &["base"]),
     ("face", &["base", "pixels", "engine"]),
-    ("worker", &["base", "pixels", "engine", "face"]),
+    ("worker", &["base", "pixels", "engine", "media", "face"]),
     ("daemon", &["base", "vault"]),
 ];
 
 /// The root program composes; it touches no pixel, so it must not reach these.
-const ROOT_NEVER: &[&str] = &["mien-pixels", "mien-engine", "mien-face"];
+const ROOT_NEVER: &[&str] = &["mien-pixels", "mien-nn", "mien-engine", "mien-media", "mien-face"];
 
 /// The worker parses hostile pictures: it gets no network, no keys, no database.
 const WORKER_NEVER: &[&str] = &[
@@ -37,7 +39,7 @@ const WORKER_NEVER: &[&str] = &[
 ];
 
 /// The only places that may hold `unsafe`.
-const UNSAFE_IN: &[&str] = &["pixels/simd/", "worker/sandbox.rs"];
+const UNSAFE_IN: &[&str] = &["pixels/simd/", "nn/simd/", "worker/sandbox.rs"];
 
 const LONGEST_FILE: usize = 500;
 

@@ -1,0 +1,5 @@
+//! Clips: containers, H.264 and raw frames, read from hostile bytes and written to survive a crash.
+//!
+//! Read downwards: each module uses only those above it.
+
+#![forbid(unsafe_code)]
