@@ -20,6 +20,18 @@ pub const JPEG_SCANS: u32 = 100;
 pub const JPEG_TABLES: usize = 1 << 20;
 /// Most work of one JPEG file: scans times pixels.
 pub const JPEG_WORK: u64 = 1 << 30;
+/// Largest clip file that is read or written, in bytes.
+pub const CLIP_FILE: u64 = 64 << 30;
+/// Frames from one IDR to the next in clips that are written; the invisible mark is held as long.
+pub const CLIP_GOP: u64 = 60;
+/// Frames of one segment: what a crash in the middle of a clip costs at most. Whole GOPs.
+pub const CLIP_SEGMENT: u64 = 2 * CLIP_GOP;
+/// Largest state that a clip's worker leaves behind at the end of a segment, in bytes.
+pub const CLIP_STATE: usize = 128 << 10;
+/// Most bytes that are read from a pipe to tell what comes.
+pub const CLIP_HEAD: usize = 16;
+/// Most entries of each list in a clip's report.
+pub const CLIP_LISTED: usize = 64;
 /// Largest model file that is read, in bytes.
 pub const MODEL_FILE: u64 = 1 << 30;
 /// Largest message on the wire between daemon and worker, in bytes.

@@ -76,6 +76,70 @@ pub struct Verdict {
     pub reasons: Vec<String>,
 }
 
+/// Report of one clip. Lists hold at most `limits::CLIP_LISTED` entries.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ClipReport {
+    /// Of the upright picture, in pixels.
+    pub width: u32,
+    pub height: u32,
+    /// Format of the input: `mp4` or `y4m`.
+    pub format: String,
+    /// Frames that were written.
+    pub frames: u64,
+    /// Of what was written.
+    pub seconds: f64,
+    /// Faces, counted in each frame.
+    pub faces: u64,
+    /// Faces that were followed from frame to frame.
+    pub tracks: u64,
+    /// Frames in which the detector ran.
+    pub detected: u64,
+    /// Recognised identities, and in how many frames each.
+    pub identities: Vec<(IdentityId, u64)>,
+    /// What was done, as `grammar` writes an action, and to how many faces, counted in each frame.
+    pub done: Vec<(String, u64)>,
+    /// Why something else was done than asked for, and how often.
+    pub reasons: Vec<(String, u64)>,
+    /// Frames that were covered whole.
+    pub covered: u64,
+    /// Frames of the input that could not be read and were left out.
+    pub lost: u64,
+    pub marks: ClipMarks,
+    pub stages: Vec<StageCost>,
+}
+
+/// What a finished clip carries. An invisible mark is held from IDR to IDR, a GOP.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ClipMarks {
+    /// The visible label stands in the frames.
+    pub visible: bool,
+    /// The `AIGC` record stands in the file.
+    pub metadata: bool,
+    /// 64-bit watermark payload, 16 hex digits.
+    pub payload: String,
+    pub gops: u64,
+    /// GOPs of which the invisible mark was read back.
+    pub marked: u64,
+    /// The first GOPs of which it was not, by number.
+    pub unmarked: Vec<u64>,
+    /// Least luma PSNR of the invisible mark in dB, 0 when there is none.
+    pub psnr: f32,
+    /// Why a mark is not there, one line each.
+    pub reasons: Vec<String>,
+}
+
+/// What one stage of a clip cost, all frames together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StageCost {
+    pub stage: String,
+    /// At work, without waiting for other stages.
+    pub ms: f64,
+    /// CPU of the stage's own thread; threads of the models are not in it.
+    pub cpu_ms: f64,
+    /// Model runs inside the stage.
+    pub inference_ms: f64,
+}
+
 /// Time of one stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageTime {

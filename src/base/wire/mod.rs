@@ -10,12 +10,15 @@
 //!          ◀──────────────────────── PolicyHolds    (the old one holds until then)
 //!   Process + in, out fds ────────────────────────▶
 //!          ◀── Started, Heartbeat …, Done | Failed  (one job at a time)
+//!   Clip + in, segments, out fds ─────────────────▶
+//!          ◀── Started, Progress …, Segment …, ClipDone | Failed
 //!   Drain, or end of file ────────────────────────▶ exit
 //! ```
 //! Pixels, models and files never cross it: they travel as descriptors.
 
 pub mod codec;
 pub mod fds;
+pub mod clip;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +28,11 @@ use crate::id::{IdentityId, JobId, ModelId};
 use crate::limits;
 use crate::model::Manifest;
 use crate::recipe::{Detect, Mark, Recipe};
-use crate::report::{Failure, PictureReport};
+use crate::report::{ClipReport, FaceReport, Failure, PictureReport};
+use clip::{Clip, ClipDetect, ClipWritten, FrameFaces, Resume};
 
 /// Version of the protocol; both sides say it in their first message.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// Five landmarks in pixels of the upright picture, in the order of `FaceReport`.
 pub type Landmarks = [[f32; 2]; 5];
@@ -44,6 +48,10 @@ pub enum Request {
     Source { revision: u64, record: Box<SourceRecord>, consents: Vec<ConsentRecord> },
     /// [in, out] or [in, out, overlay].
     Process(Box<Process>),
+    /// [in, out], [in, segments, out], and an overlay after them.
+    Clip(Box<Clip>),
+    /// [in].
+    ClipDetect(Box<ClipDetect>),
     /// [in] or [in, out]: with `draw` a marked picture with the boxes is written.
     Detect { job: JobId, detect: Detect, draw: Option<(Output, Mark)>, wall: Wall },
     /// [in].
@@ -59,6 +67,8 @@ pub enum Request {
     SelfTest,
     /// Ends a job at the next boundary between stages.
     Cancel { job: JobId },
+    /// Holds a clip between two frames, or lets it go on.
+    Pause { job: JobId, paused: bool },
     /// Ends the worker when the job at hand is done.
     Drain,
 }
@@ -98,7 +108,15 @@ impl Request {
     #[must_use]
     pub fn descriptors(&self) -> std::ops::RangeInclusive<usize> {
         match self {
-            Self::Load(_) | Self::Source { .. } | Self::Verify { .. } | Self::Judge { .. } => 1..=1,
+            Self::Load(_)
+            | Self::Source { .. }
+            | Self::Verify { .. }
+            | Self::Judge { .. }
+            | Self::ClipDetect(_) => 1..=1,
+            Self::Clip(clip) => {
+                let n = clip.descriptors();
+                n..=n
+            }
             Self::Process(p) if p.overlay => 3..=3,
             Self::Process(_) | Self::Enrol { .. } => 2..=2,
             Self::Detect { draw, .. } => {
@@ -106,7 +124,11 @@ impl Request {
                 n..=n
             }
             Self::Sheet { .. } => 2..=limits::WIRE_FDS,
-            Self::Policy { .. } | Self::SelfTest | Self::Cancel { .. } | Self::Drain => 0..=0,
+            Self::Policy { .. }
+            | Self::SelfTest
+            | Self::Cancel { .. }
+            | Self::Pause { .. }
+            | Self::Drain => 0..=0,
         }
     }
 
@@ -115,12 +137,15 @@ impl Request {
     pub fn job(&self) -> Option<JobId> {
         match self {
             Self::Process(p) => Some(p.job),
+            Self::Clip(clip) => Some(clip.job),
+            Self::ClipDetect(clip) => Some(clip.job),
             Self::Detect { job, .. }
             | Self::Verify { job }
             | Self::Enrol { job, .. }
             | Self::Judge { job, .. }
             | Self::Sheet { job, .. }
-            | Self::Cancel { job } => Some(*job),
+            | Self::Cancel { job }
+            | Self::Pause { job, .. } => Some(*job),
             _ => None,
         }
     }
@@ -182,6 +207,31 @@ pub enum Event {
         job: JobId,
         written: Written,
     },
+    /// Frames of a clip that are written, of how many where that is known.
+    Progress {
+        job: JobId,
+        frame: u64,
+        of: Option<u64>,
+    },
+    /// One more segment is whole: an interrupted clip goes on after it.
+    Segment {
+        job: JobId,
+        end: Resume,
+    },
+    ClipDone {
+        job: JobId,
+        report: Box<ClipReport>,
+        written: ClipWritten,
+    },
+    FrameFaces {
+        job: JobId,
+        faces: FrameFaces,
+    },
+    /// All frames were looked at.
+    ClipDetected {
+        job: JobId,
+        report: Box<ClipReport>,
+    },
     SelfTested(Vec<Attempt>),
     /// A job, a policy or a request without a job failed; the worker goes on.
     Failed {
@@ -195,14 +245,10 @@ impl Event {
     #[must_use]
     pub fn bounded(mut self) -> Self {
         match &mut self {
-            Self::Done { report, .. } | Self::Detected { report, .. } => {
-                report.faces.truncate(limits::FACES);
-                for face in &mut report.faces {
-                    cut(&mut face.done, limits::WIRE_TEXT);
-                    if let Some(reason) = &mut face.reason {
-                        cut(reason, limits::WIRE_TEXT);
-                    }
-                }
+            Self::Done { report, .. } | Self::Detected { report, .. } => bound(&mut report.faces),
+            Self::FrameFaces { faces, .. } => bound(&mut faces.faces),
+            Self::ClipDone { report, .. } | Self::ClipDetected { report, .. } => {
+                clip::bound(report);
             }
             Self::Failed { failure, .. } | Self::NotLoaded { failure, .. } => {
                 cut(&mut failure.message, limits::WIRE_FAILURE);
@@ -210,6 +256,16 @@ impl Event {
             _ => {}
         }
         self
+    }
+}
+
+fn bound(faces: &mut Vec<FaceReport>) {
+    faces.truncate(limits::FACES);
+    for face in faces {
+        cut(&mut face.done, limits::WIRE_TEXT);
+        if let Some(reason) = &mut face.reason {
+            cut(reason, limits::WIRE_TEXT);
+        }
     }
 }
 
@@ -307,7 +363,7 @@ pub struct Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{FaceReport, StageTime};
+    use crate::report::{ClipMarks, StageCost, StageTime};
 
     #[test]
     fn the_worst_report_fits_one_message() {
@@ -332,6 +388,32 @@ mod tests {
         let event = Event::Done { job: JobId([255; 16]), report, written }.bounded();
         let bytes = codec::encode(&event).unwrap();
         assert_eq!(codec::decode::<Event>(&bytes).unwrap(), event);
+    }
+
+    #[test]
+    fn the_worst_report_of_a_clip_and_the_widest_state_fit_one_message() {
+        let text = || "é".repeat(10_000);
+        let many = || vec![(text(), u64::MAX); 1000];
+        let report = ClipReport {
+            identities: vec![("a".repeat(limits::NAME).parse().unwrap(), u64::MAX); 1000],
+            done: many(),
+            reasons: many(),
+            marks: ClipMarks {
+                unmarked: vec![u64::MAX; 1000],
+                reasons: vec![text(); 1000],
+                ..ClipMarks::default()
+            },
+            stages: vec![StageCost { stage: "s".repeat(32), ..StageCost::default() }; 1000],
+            ..ClipReport::default()
+        };
+        let written = ClipWritten { bytes: u64::MAX, container: clip::Container::Y4m };
+        let job = JobId([255; 16]);
+        let event = Event::ClipDone { job, report: Box::new(report), written }.bounded();
+        let bytes = codec::encode(&event).unwrap();
+        assert_eq!(codec::decode::<Event>(&bytes).unwrap(), event);
+        let state = vec![255; limits::CLIP_STATE];
+        let end = Resume { segment: u64::MAX, frames: u64::MAX, bytes: u64::MAX, state };
+        assert!(codec::encode(&Event::Segment { job, end }).is_ok());
     }
 
     #[test]
