@@ -63,6 +63,12 @@ impl Colour {
         }
     }
 
+    /// Luma of black.
+    #[must_use]
+    pub const fn black(self) -> u8 {
+        self.spans().2 as u8
+    }
+
     pub(crate) fn decode(self) -> Decode {
         let ((kr, kb), (luma, chroma, black)) = (self.matrix.weights(), self.spans());
         let kg = 1.0 - kr - kb;
@@ -146,7 +152,7 @@ impl Encode {
         ((Self::dot(&self.y, rgb) + (self.black << 15) + (1 << 14)) >> 15) as u8
     }
 
-    fn luma_row(&self, rgb: &[u8], out: &mut [u8]) {
+    pub(crate) fn luma_row(&self, rgb: &[u8], out: &mut [u8]) {
         let done = simd::rgb::luma(Level::current(), rgb, &self.y, self.black as u8, out);
         for (out, rgb) in out.iter_mut().zip(rgb.chunks_exact(3)).skip(done) {
             *out = self.luma(rgb);
@@ -202,11 +208,16 @@ pub fn i420_to_rgb(
     assert!(u.size().width == half(size.width) && u.size().height == half(size.height));
     let (decode, level) = (colour.decode(), Level::current());
     for row in 0..size.height {
-        let (luma, u, v, out) = (y.row(row), u.row(row / 2), v.row(row / 2), dst.row_mut(row));
-        let done = simd::yuv::decode(level, Row::I420(luma, u, v), &decode, out);
-        let last = luma.len().saturating_sub(1);
-        decode.row(done, out, |i| (luma[2 * i], luma[(2 * i + 1).min(last)], u[i], v[i]));
+        let planes = [y.row(row), u.row(row / 2), v.row(row / 2)];
+        i420_row(level, &decode, planes, dst.row_mut(row));
     }
+}
+
+/// One row of Y, U and V to RGB.
+pub(crate) fn i420_row(level: Level, decode: &Decode, [luma, u, v]: [&[u8]; 3], out: &mut [u8]) {
+    let done = simd::yuv::decode(level, Row::I420(luma, u, v), decode, out);
+    let last = luma.len().saturating_sub(1);
+    decode.row(done, out, |i| (luma[2 * i], luma[(2 * i + 1).min(last)], u[i], v[i]));
 }
 
 /// YUYV (Y0 U Y1 V for two pixels) to RGB. An odd picture has half a pair more in each row.
@@ -228,7 +239,7 @@ pub fn yuyv_to_rgb(pairs: View<'_, 4>, colour: Colour, dst: &mut ViewMut<'_, 3>)
 }
 
 /// The sum of the two by two pixels whose first is (2 cx, 2 cy); the last row and column repeat.
-fn block_sum(top: &[u8], bottom: &[u8], cx: usize) -> [i32; 3] {
+pub(crate) fn block_sum(top: &[u8], bottom: &[u8], cx: usize) -> [i32; 3] {
     let left = cx * 6;
     let right = if left + 6 <= top.len() { left + 3 } else { left };
     let at = |row: &[u8], i: usize| i32::from(row[i]);

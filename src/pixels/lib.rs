@@ -7,6 +7,7 @@ pub mod geometry;
 pub mod view;
 pub mod simd;
 pub mod convert;
+pub mod i420;
 pub mod resize;
 pub mod warp;
 pub mod filter;

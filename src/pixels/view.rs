@@ -35,6 +35,13 @@ impl<const C: usize> Image<C> {
         (data.len() == Self::bytes(size)).then_some(Self { size, data })
     }
 
+    /// Makes it a picture of this size whose pixels are yet to be written. Allocates only when it
+    /// never was that large.
+    pub fn reset(&mut self, size: Size) {
+        self.size = size;
+        self.data.resize(Self::bytes(size), 0);
+    }
+
     fn bytes(size: Size) -> usize {
         usize::try_from(size.pixels()).expect("bounded by limits") * C
     }

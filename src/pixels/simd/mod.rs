@@ -55,6 +55,7 @@ macro_rules! first_pixels {
 }
 
 pub(crate) mod blend;
+pub(crate) mod cells;
 pub(crate) mod float;
 #[cfg_attr(target_arch = "x86_64", path = "lanes_avx2.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "lanes_neon.rs")]
