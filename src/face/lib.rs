@@ -32,5 +32,6 @@ pub mod enrol;
 pub mod decision;
 mod alteration;
 pub mod pipeline;
+pub mod clip;
 
 pub use errors::{Error, Result};

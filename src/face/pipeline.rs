@@ -135,7 +135,7 @@ pub fn detect<B: Backend>(
 }
 
 /// Everything that the recipe needs is there, before a pixel is looked at.
-fn ready<B: Backend>(
+pub(crate) fn ready<B: Backend>(
     models: &Models<B>,
     policy: &Policy<B>,
     recipe: &Checked,
@@ -184,7 +184,7 @@ fn ready<B: Backend>(
 }
 
 /// Takes the picture and shows it to the gate.
-fn admit<B: Backend>(
+pub(crate) fn admit<B: Backend>(
     models: &mut Models<B>,
     backend: &B,
     picture: Rgb,
@@ -200,7 +200,7 @@ fn admit<B: Backend>(
     Ok((passed, size))
 }
 
-fn recognise<B: Backend>(
+pub(crate) fn recognise<B: Backend>(
     models: &mut Models<B>,
     backend: &B,
     picture: &B::Picture,
@@ -232,7 +232,7 @@ fn recognise<B: Backend>(
     Ok(())
 }
 
-fn decide<'a, B: Backend>(
+pub(crate) fn decide<'a, B: Backend>(
     recipe: &'a Checked,
     policy: &'a Policy<B>,
     subjects: &[Subject],
