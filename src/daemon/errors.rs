@@ -51,7 +51,7 @@ pub enum Error {
 
     #[error("`{name}` can't be read")]
     Read { name: String, source: Errno },
-    #[error("`{name}` is {what}; give a picture file, or `-` for standard input")]
+    #[error("`{name}` is {what}; give a picture or a clip, or `-` for standard input")]
     NoPicture { name: String, what: &'static str },
     #[error("`{name}` has more than {} MiB", most >> 20)]
     TooLarge { name: String, most: u64 },
@@ -59,6 +59,13 @@ pub enum Error {
     Write { name: String, source: Errno },
     #[error("The worker says it wrote {said} bytes to `{name}`, but {found} are there")]
     Short { name: String, said: u64, found: u64 },
+    #[error(
+        "The disk of `{name}` has {free} MiB free and {wanted} MiB are needed; \
+         make room and run the same command again"
+    )]
+    Full { name: String, free: u64, wanted: u64 },
+    #[error("Another mien writes `{name}` now; wait for it, or name another output")]
+    Busy { name: String },
     #[error("Can't hold {what} in memory")]
     Memory { what: &'static str, source: Errno },
     /// A key or certificate that can't sign.
@@ -90,9 +97,12 @@ impl Error {
             Self::Cancelled => ErrorKind::Cancelled,
             Self::Failed(failure) => failure.kind,
             Self::Vault(error) => error.kind(),
-            Self::Read { .. } | Self::Write { .. } | Self::Short { .. } | Self::Memory { .. } => {
-                ErrorKind::Io
-            }
+            Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Short { .. }
+            | Self::Memory { .. }
+            | Self::Full { .. }
+            | Self::Busy { .. } => ErrorKind::Io,
             Self::NoPicture { .. } => ErrorKind::BadInput,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::SigningKey { .. } => ErrorKind::Usage,

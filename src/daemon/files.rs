@@ -1,4 +1,6 @@
 //! Inputs as descriptors that can be read from any offset, outputs that are whole or absent.
+//!
+//! What an input is, is told by its first bytes; more of it is read by the worker alone.
 
 use std::io::IsTerminal as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,14 +12,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::kind::Kind;
 use crate::{Error, Result};
 
-/// Where a picture comes from.
+/// Where a picture or a clip comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// A file, or a named pipe.
     Path(PathBuf),
     Stdin,
+    /// Standard input, a pipe of which the first bytes were read.
+    Piped {
+        head: Vec<u8>,
+    },
     /// A picture in memory, with the name that messages give it.
     Bytes {
         name: String,
@@ -25,7 +32,7 @@ pub enum Input {
     },
 }
 
-/// Where a picture goes.
+/// Where a picture or a clip goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// A file, replaced whole at the end.
@@ -39,8 +46,49 @@ impl Input {
     pub fn name(&self) -> String {
         match self {
             Self::Path(path) => path.display().to_string(),
-            Self::Stdin => "standard input".to_owned(),
+            Self::Stdin | Self::Piped { .. } => "standard input".to_owned(),
             Self::Bytes { name, .. } => name.clone(),
+        }
+    }
+
+    /// Tells what it is by its first bytes. Those of a pipe are gone then: go on with the input that
+    /// comes back.
+    ///
+    /// # Errors
+    /// `Read`, `Cancelled`.
+    pub fn sniff(self, stop: &AtomicBool) -> Result<(Self, Kind)> {
+        let name = self.name();
+        let read = |source| Error::Read { name: name.clone(), source };
+        let mut head = [0; limits::CLIP_HEAD];
+        let (fd, is_stdin) = match &self {
+            Self::Path(path) => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+                (rustix::fs::open(path, flags, Mode::empty()).map_err(read)?, false)
+            }
+            Self::Stdin => (stdin(&name)?, true),
+            Self::Piped { head } => return Ok((self.clone(), Kind::of(head))),
+            Self::Bytes { bytes, .. } => return Ok((self.clone(), Kind::of(bytes))),
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(read)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let n = rustix::io::pread(&fd, &mut head, 0).map_err(read)?;
+                Ok((self, Kind::of(head.get(..n).unwrap_or_default())))
+            }
+            FileType::Fifo | FileType::Socket if is_stdin => {
+                let mut at = 0;
+                while let Some(rest) = head.get_mut(at..).filter(|rest| !rest.is_empty()) {
+                    match read_pipe(&fd, rest, stop).map_err(read)? {
+                        None => return Err(Error::Cancelled),
+                        Some(0) => break,
+                        Some(n) => at += n,
+                    }
+                }
+                let head = head.get(..at).unwrap_or_default().to_vec();
+                let kind = Kind::of(&head);
+                Ok((Self::Piped { head }, kind))
+            }
+            _ => Ok((self, Kind::Picture)),
         }
     }
 
@@ -50,6 +98,29 @@ impl Input {
     /// # Errors
     /// `Read`, `NoPicture`, `TooLarge`, `Memory`, `Cancelled`.
     pub fn open(&self, stop: &AtomicBool) -> Result<OwnedFd> {
+        self.open_up_to(limits::PICTURE_FILE, stop)
+    }
+
+    /// As `open`, for clips: a file may have `limits::CLIP_FILE` bytes.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_clip(&self, stop: &AtomicBool) -> Result<OwnedFd> {
+        self.open_up_to(limits::CLIP_FILE, stop)
+    }
+
+    /// The descriptor of a pipe as it is, and what was read from it already; `None` for a file.
+    ///
+    /// # Errors
+    /// `Read`.
+    pub fn pipe(&self) -> Result<Option<(OwnedFd, &[u8])>> {
+        match self {
+            Self::Piped { head } => Ok(Some((stdin(&self.name())?, head))),
+            _ => Ok(None),
+        }
+    }
+
+    fn open_up_to(&self, most: u64, stop: &AtomicBool) -> Result<OwnedFd> {
         let name = self.name();
         match self {
             Self::Path(path) => {
@@ -57,13 +128,10 @@ impl Input {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
                 let fd = rustix::fs::open(path, flags, Mode::empty())
                     .map_err(|source| Error::Read { name: name.clone(), source })?;
-                readable(fd, name, stop)
+                readable(fd, name, most, stop)
             }
-            Self::Stdin => {
-                let fd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
-                    .map_err(|source| Error::Read { name: name.clone(), source })?;
-                readable(fd, name, stop)
-            }
+            Self::Stdin => readable(stdin(&name)?, name, most, stop),
+            Self::Piped { head } => copy(&stdin(&name)?, head, name, stop),
             Self::Bytes { bytes, .. } if bytes.len() as u64 > limits::PICTURE_FILE => {
                 Err(Error::TooLarge { name, most: limits::PICTURE_FILE })
             }
@@ -72,15 +140,20 @@ impl Input {
     }
 }
 
-fn readable(fd: OwnedFd, name: String, stop: &AtomicBool) -> Result<OwnedFd> {
+fn stdin(name: &str) -> Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(|source| Error::Read { name: name.to_owned(), source })
+}
+
+fn readable(fd: OwnedFd, name: String, most: u64, stop: &AtomicBool) -> Result<OwnedFd> {
     let stat =
         rustix::fs::fstat(&fd).map_err(|source| Error::Read { name: name.clone(), source })?;
     let what = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile if stat.st_size as u64 > limits::PICTURE_FILE => {
-            return Err(Error::TooLarge { name, most: limits::PICTURE_FILE });
+        FileType::RegularFile if stat.st_size as u64 > most => {
+            return Err(Error::TooLarge { name, most });
         }
         FileType::RegularFile => return Ok(fd),
-        FileType::Fifo | FileType::Socket => return copy(&fd, name, stop),
+        FileType::Fifo | FileType::Socket => return copy(&fd, &[], name, stop),
         FileType::Directory => "a folder",
         FileType::CharacterDevice if fd.is_terminal() => "a terminal",
         _ => "a device",
@@ -88,25 +161,39 @@ fn readable(fd: OwnedFd, name: String, stop: &AtomicBool) -> Result<OwnedFd> {
     Err(Error::NoPicture { name, what })
 }
 
-/// Copies a stream into sealed memory.
-fn copy(from: &OwnedFd, name: String, stop: &AtomicBool) -> Result<OwnedFd> {
-    let held = |source| Error::Memory { what: "a stream", source };
-    let read = |source| Error::Read { name: name.clone(), source };
-    let memory = memfd().map_err(held)?;
-    let (mut buffer, mut at) = (vec![0; 256 << 10], 0u64);
+/// Reads what a pipe has; `None` when `stop` is set before there is anything.
+fn read_pipe(
+    from: &OwnedFd,
+    into: &mut [u8],
+    stop: &AtomicBool,
+) -> std::result::Result<Option<usize>, Errno> {
     let look = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Cancelled);
-        }
+    while !stop.load(Ordering::Relaxed) {
         match poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&look)) {
             Ok(0) | Err(Errno::INTR) => continue,
             Ok(_) => {}
-            Err(source) => return Err(read(source)),
+            Err(errno) => return Err(errno),
         }
-        match rustix::io::read(from, &mut buffer) {
-            Ok(0) => break,
-            Ok(n) => {
+        match rustix::io::read(from, &mut *into) {
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            other => return other.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+/// Copies a stream into sealed memory, after what was read from it already.
+fn copy(from: &OwnedFd, head: &[u8], name: String, stop: &AtomicBool) -> Result<OwnedFd> {
+    let held = |source| Error::Memory { what: "a stream", source };
+    let memory = memfd().map_err(held)?;
+    write_at(&memory, head, 0).map_err(held)?;
+    let (mut buffer, mut at) = (vec![0; 256 << 10], head.len() as u64);
+    loop {
+        let read = read_pipe(from, &mut buffer, stop);
+        match read.map_err(|source| Error::Read { name: name.clone(), source })? {
+            None => return Err(Error::Cancelled),
+            Some(0) => break,
+            Some(n) => {
                 let part = buffer.get(..n).unwrap_or_default();
                 if at + n as u64 > limits::PICTURE_FILE {
                     return Err(Error::TooLarge { name, most: limits::PICTURE_FILE });
@@ -114,8 +201,6 @@ fn copy(from: &OwnedFd, name: String, stop: &AtomicBool) -> Result<OwnedFd> {
                 write_at(&memory, part, at).map_err(held)?;
                 at += n as u64;
             }
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(source) => return Err(read(source)),
         }
     }
     mien_vault::memfd::seal(&memory).map_err(held)?;
@@ -138,7 +223,11 @@ fn memfd() -> std::result::Result<OwnedFd, Errno> {
     rustix::fs::memfd_create("mien", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
 }
 
-fn write_at(fd: &OwnedFd, mut bytes: &[u8], mut at: u64) -> std::result::Result<(), Errno> {
+pub(crate) fn write_at(
+    fd: &OwnedFd,
+    mut bytes: &[u8],
+    mut at: u64,
+) -> std::result::Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(fd, bytes, at) {
             Ok(0) => return Err(Errno::IO),
@@ -195,6 +284,28 @@ impl Output {
         match self {
             Self::Path(path) => path.display().to_string(),
             Self::Stdout => "standard output".to_owned(),
+        }
+    }
+
+    /// Where frames go as they come, when it is no file: standard output, a pipe, a device.
+    ///
+    /// # Errors
+    /// `Write`.
+    pub fn pipe(&self) -> Result<Option<OwnedFd>> {
+        let write = |source| Error::Write { name: self.name(), source };
+        match self {
+            Self::Stdout => {
+                rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map(Some).map_err(write)
+            }
+            Self::Path(path) => {
+                match rustix::fs::stat(path).map(|s| FileType::from_raw_mode(s.st_mode)) {
+                    Ok(FileType::RegularFile | FileType::Directory) | Err(_) => Ok(None),
+                    Ok(_) => {
+                        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+                        rustix::fs::open(path, flags, Mode::empty()).map(Some).map_err(write)
+                    }
+                }
+            }
         }
     }
 
@@ -325,6 +436,20 @@ impl Pending {
     pub fn commit_bytes(self, bytes: &[u8]) -> Result<()> {
         write_at(&self.fd, bytes, 0).map_err(self.write())?;
         self.commit(bytes.len() as u64)
+    }
+
+    /// A file that goes away with its descriptor, and what messages call it.
+    pub(crate) fn into_scratch(self) -> (OwnedFd, String) {
+        (self.fd, self.name)
+    }
+
+    /// The descriptor, to read what was written.
+    ///
+    /// # Errors
+    /// `Short` when not exactly `bytes` are there, `Write`.
+    pub(crate) fn into_written(self, bytes: u64) -> Result<OwnedFd> {
+        self.checked(bytes)?;
+        Ok(self.fd)
     }
 
     /// What was written, to be worked on further.

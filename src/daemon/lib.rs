@@ -6,7 +6,9 @@
 
 #[path = "errors.rs"]
 mod errors;
+pub mod kind;
 pub mod files;
+pub mod segments;
 pub mod supervise;
 #[cfg(feature = "c2pa")]
 pub mod provenance;

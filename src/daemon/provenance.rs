@@ -6,13 +6,14 @@
 //! `examine` parses a file with a large foreign parser in the root program: give it only files
 //! that mien has just written.
 
-use std::io::Cursor;
+use std::fs::File;
+use std::io::{Cursor, Seek as _, SeekFrom};
 
 use c2pa::assertions::{Actions, SoftBinding};
 use c2pa::{BoxedSigner, Builder, Context, Reader, SigningAlg, ValidationState};
 use mien_base::clock::Wall;
 use mien_base::limits;
-use mien_base::report::PictureReport;
+use mien_base::report::{ClipReport, PictureReport};
 use mien_base::wire::Format;
 use serde_json::json;
 
@@ -88,7 +89,6 @@ pub struct Sealer {
 
 impl Seal for Sealer {
     fn seal(&self, file: &[u8], format: Format, report: &PictureReport) -> Result<Vec<u8>> {
-        let made_up = |done: &str| done.starts_with("swap") || done.starts_with("synthetic");
         let marks = report.marks.as_ref().filter(|marks| marks.invisible);
         let claim = Claim {
             title: "A picture with altered faces",
@@ -98,6 +98,27 @@ impl Seal for Sealer {
         };
         sign(file, format, &claim, &self.signer)
     }
+
+    fn seal_clip(&self, mut clip: File, mut sealed: File, report: &ClipReport) -> Result<u64> {
+        let whole = report.marks.gops > 0 && report.marks.marked == report.marks.gops;
+        let claim = Claim {
+            title: "A clip with altered faces",
+            generated: report.done.iter().any(|(done, _)| made_up(done)),
+            payload: whole.then_some(report.marks.payload.as_str()),
+            made: self.made,
+        };
+        builder(CLIP, &claim)?
+            .sign(self.signer.0.as_ref(), CLIP, &mut clip, &mut sealed)
+            .map_err(|e| failed(&e))?;
+        let end = sealed.seek(SeekFrom::End(0));
+        end.map_err(|e| Error::Credentials { detail: e.to_string() })
+    }
+}
+
+const CLIP: &str = "video/mp4";
+
+fn made_up(done: &str) -> bool {
+    done.starts_with("swap") || done.starts_with("synthetic")
 }
 
 const fn mime(format: Format) -> &'static str {
@@ -128,6 +149,15 @@ fn context(anchors: Option<&str>) -> Result<Context> {
 /// # Errors
 /// `Credentials` when the file can't carry a manifest or the key can't sign.
 pub fn sign(file: &[u8], format: Format, claim: &Claim<'_>, signer: &Signer) -> Result<Vec<u8>> {
+    let mut signed = Cursor::new(Vec::with_capacity(file.len() + (16 << 10)));
+    builder(mime(format), claim)?
+        .sign(signer.0.as_ref(), mime(format), &mut Cursor::new(file), &mut signed)
+        .map_err(|e| failed(&e))?;
+    Ok(signed.into_inner())
+}
+
+/// What makes the manifest of a file.
+fn builder(mime: &str, claim: &Claim<'_>) -> Result<Builder> {
     let (kind, done) = if claim.generated {
         ("compositeWithTrainedAlgorithmicMedia", "Faces were replaced by generated ones")
     } else {
@@ -152,17 +182,12 @@ pub fn sign(file: &[u8], format: Format, claim: &Claim<'_>, signer: &Signer) -> 
     let definition = json!({
         "claim_generator_info": [{ "name": "mien", "version": env!("CARGO_PKG_VERSION") }],
         "title": claim.title,
-        "format": mime(format),
+        "format": mime,
         "assertions": assertions,
     });
-    let mut builder = Builder::from_context(context(None)?)
+    Builder::from_context(context(None)?)
         .with_definition(definition.to_string().as_str())
-        .map_err(|e| failed(&e))?;
-    let mut signed = Cursor::new(Vec::with_capacity(file.len() + (16 << 10)));
-    builder
-        .sign(signer.0.as_ref(), mime(format), &mut Cursor::new(file), &mut signed)
-        .map_err(|e| failed(&e))?;
-    Ok(signed.into_inner())
+        .map_err(|e| failed(&e))
 }
 
 /// What a signature is worth.

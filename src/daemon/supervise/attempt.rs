@@ -103,20 +103,20 @@ impl Supervisor {
                 Err(error) => return Err(error),
             }
         }
+        self.quarantine(job);
+        Err(Error::Quarantined { job, last })
+    }
+
+    /// The job is not tried again.
+    pub(super) fn quarantine(&mut self, job: JobId) {
         if self.quarantined.len() >= QUARANTINED {
             self.quarantined.pop_first();
         }
         self.quarantined.insert(job);
-        Err(Error::Quarantined { job, last })
     }
 
-    fn attempt<T>(
-        &mut self,
-        job: JobId,
-        wanted: &[Manifest],
-        make: &mut impl FnMut(&AtomicBool) -> Result<Sent<T>>,
-        attempt: u32,
-    ) -> Result<(Event, T)> {
+    /// A worker that is held and has, or is about to have, the models and the policy.
+    pub(super) fn prepare(&mut self, wanted: &[Manifest]) -> Result<()> {
         self.bury();
         if self.link.is_none() {
             self.spawn()?;
@@ -130,12 +130,21 @@ impl Supervisor {
         self.ready()?;
         // After a restart in `ready` nothing is there; otherwise both do nothing.
         self.bring_models(wanted)?;
-        self.bring_policy()?;
+        self.bring_policy()
+    }
 
+    fn attempt<T>(
+        &mut self,
+        job: JobId,
+        wanted: &[Manifest],
+        make: &mut impl FnMut(&AtomicBool) -> Result<Sent<T>>,
+        attempt: u32,
+    ) -> Result<(Event, T)> {
+        self.prepare(wanted)?;
         let Sent { request, fds, keep } = make(&self.stop)?;
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
         if let Some(link) = self.link.as_mut() {
-            link.expect(self.clock.as_ref());
+            link.expect(self.clock.as_ref(), job);
         }
         self.send(&request, &borrowed)?;
         drop(fds);
@@ -144,13 +153,13 @@ impl Supervisor {
         if attempt > 1 {
             self.config.hang.least = hang.most;
         }
-        let event = self.answer(job, wanted);
+        let event = self.next_of(job, wanted);
         self.config.hang = hang;
         event.map(|event| (event, keep))
     }
 
-    /// The terminal event of a job.
-    fn answer(&mut self, job: JobId, wanted: &[Manifest]) -> Result<Event> {
+    /// The next event of a job but `Started`.
+    pub(super) fn next_of(&mut self, job: JobId, wanted: &[Manifest]) -> Result<Event> {
         loop {
             let event = match self.next() {
                 Err(Error::Cancelled) => {
@@ -191,7 +200,7 @@ impl Supervisor {
         while self.clock.mono().since(start) < GRACE {
             match self.next() {
                 Ok(Event::Failed { job: Some(of), .. }) if of == job => return,
-                Ok(event) if job_of(&event) == Some(job) => return,
+                Ok(event) if job_of(&event) == Some(job) && !goes_on(&event) => return,
                 Ok(_) => {}
                 Err(Error::Cancelled) => std::thread::sleep(Duration::from_millis(5)),
                 Err(_) => break,
@@ -208,7 +217,17 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::Verified { job, .. }
         | Event::Enrolled { job, .. }
         | Event::Judged { job, .. }
-        | Event::Sheeted { job, .. } => Some(*job),
+        | Event::Sheeted { job, .. }
+        | Event::Progress { job, .. }
+        | Event::Segment { job, .. }
+        | Event::ClipDone { job, .. }
+        | Event::FrameFaces { job, .. }
+        | Event::ClipDetected { job, .. } => Some(*job),
         _ => None,
     }
+}
+
+/// More of the job is to come.
+fn goes_on(event: &Event) -> bool {
+    matches!(event, Event::Progress { .. } | Event::Segment { .. } | Event::FrameFaces { .. })
 }

@@ -1,5 +1,6 @@
 //! The jobs: what each sends, and what its answer becomes.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 
@@ -9,7 +10,7 @@ use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
 use mien_base::model::Role;
 use mien_base::recipe::{Detect, Mark, Recipe};
-use mien_base::report::PictureReport;
+use mien_base::report::{ClipReport, PictureReport};
 use mien_base::wire::{self, Event, Landmarks, Marks, Process, Request, Written};
 
 use super::Supervisor;
@@ -74,6 +75,12 @@ pub trait Seal: std::fmt::Debug {
     /// # Errors
     /// When it can't be signed; then it does not appear.
     fn seal(&self, file: &[u8], format: wire::Format, report: &PictureReport) -> Result<Vec<u8>>;
+
+    /// Writes a clip (MP4) as it is to appear, and says how many bytes it has.
+    ///
+    /// # Errors
+    /// As `seal`.
+    fn seal_clip(&self, clip: File, sealed: File, report: &ClipReport) -> Result<u64>;
 }
 
 /// What became of a picture.
@@ -87,7 +94,7 @@ pub struct Finished {
 }
 
 /// The answer is of another kind than the request.
-const OTHER: Error = Error::Protocol { what: "an answer of another kind" };
+pub(super) const OTHER: Error = Error::Protocol { what: "an answer of another kind" };
 
 impl Supervisor {
     /// Processes one picture; the output is there, whole and marked, or untouched.

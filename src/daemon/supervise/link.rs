@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mien_base::clock::{Clock, Mono};
-use mien_base::id::ModelId;
+use mien_base::id::{JobId, ModelId};
 use mien_base::report::Failure;
 use mien_base::wire::fds::{Socket, WireError};
 use mien_base::wire::{Event, Hello, PROTOCOL, Request, Stage};
+
+use rustix::process::Signal;
 
 use super::pace::{Hang, Pace};
 use crate::{Error, Result};
@@ -35,6 +37,8 @@ pub(super) struct Link {
     /// Revision of the policy that was sent last.
     pub(super) policy: Option<u64>,
     inbox: VecDeque<Event>,
+    /// What it is at.
+    job: Option<JobId>,
     stage: Stage,
     pixels: u64,
     /// When the worker last moved.
@@ -47,6 +51,8 @@ pub(super) struct Patience<'a> {
     pub(super) pace: &'a mut Pace,
     pub(super) hang: Hang,
     pub(super) stop: &'a AtomicBool,
+    /// Set when this process is to stop until it is told to go on.
+    pub(super) pause: &'a AtomicBool,
 }
 
 impl Link {
@@ -58,6 +64,7 @@ impl Link {
             models: BTreeMap::new(),
             policy: None,
             inbox: VecDeque::new(),
+            job: None,
             stage: Stage::Idle,
             pixels: 0,
             moved: clock.mono(),
@@ -78,7 +85,8 @@ impl Link {
     }
 
     /// A request begins: silence counts from here.
-    pub(super) fn expect(&mut self, clock: &dyn Clock) {
+    pub(super) fn expect(&mut self, clock: &dyn Clock, job: JobId) {
+        self.job = Some(job);
         self.moved = clock.mono();
         self.pixels = 0;
     }
@@ -162,6 +170,9 @@ impl Link {
             if patience.stop.load(Ordering::Relaxed) {
                 return Err(Error::Cancelled);
             }
+            if patience.pause.swap(false, Ordering::Relaxed) {
+                self.hold(patience)?;
+            }
             let silent = patience.clock.mono().since(self.moved);
             let most = patience.pace.deadline(&patience.hang, self.stage, self.pixels);
             if silent >= most {
@@ -169,6 +180,21 @@ impl Link {
             }
             self.socket.wait(Some(LOOK.min(most - silent))).map_err(Error::Wire)?;
         }
+    }
+
+    /// Holds the job, stops this process, and goes on when somebody lets it.
+    fn hold(&mut self, patience: &Patience<'_>) -> Result<()> {
+        if let Some(job) = self.job {
+            self.send(&Request::Pause { job, paused: true }, &[], patience)?;
+        }
+        // SIGSTOP, because SIGTSTP is what was caught.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+        if let Some(job) = self.job {
+            self.send(&Request::Pause { job, paused: false }, &[], patience)?;
+        }
+        self.take_in(patience)?;
+        self.moved = patience.clock.mono();
+        Ok(())
     }
 
     fn at(&self) -> Option<Stage> {

@@ -17,6 +17,7 @@ mod link;
 mod config;
 mod attempt;
 mod jobs;
+mod clips;
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -32,6 +33,7 @@ use mien_base::wire::fds::Socket;
 use mien_base::wire::{Attempt, Event, Hello, Request};
 use mien_vault::models::ModelSource;
 
+pub use clips::{ClipDetectJob, ClipFinished, ClipJob, Watch};
 pub use config::{Backoff, WorkerConfig};
 pub use jobs::{DetectJob, EnrolJob, Finished, ProcessJob, Seal, SheetJob};
 pub use pace::Hang;
@@ -75,6 +77,7 @@ pub struct Supervisor {
     models: Box<dyn ModelSource>,
     clock: Arc<dyn Clock>,
     stop: Arc<AtomicBool>,
+    pause: Arc<AtomicBool>,
     spawner: Spawner,
     link: Option<Link>,
     pace: Pace,
@@ -124,6 +127,7 @@ impl Supervisor {
             models,
             clock,
             stop: Arc::new(AtomicBool::new(false)),
+            pause: Arc::new(AtomicBool::new(false)),
             spawner,
             link: None,
             pace: Pace::default(),
@@ -140,6 +144,13 @@ impl Supervisor {
     #[must_use]
     pub fn cancel_handle(&self) -> CancelHandle {
         CancelHandle(Arc::clone(&self.stop))
+    }
+
+    /// Set, it holds a clip between two frames and stops this process until it is told to go on
+    /// (SIGCONT): for the handler of SIGTSTP.
+    #[must_use]
+    pub fn pause_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.pause)
     }
 
     /// From the next job on this policy holds, and nothing of the one before.
@@ -296,6 +307,7 @@ impl Supervisor {
             pace: &mut self.pace,
             hang: self.config.hang,
             stop: &self.stop,
+            pause: &self.pause,
         })
     }
 
@@ -306,6 +318,7 @@ impl Supervisor {
             pace: &mut self.pace,
             hang: self.config.hang,
             stop: &self.stop,
+            pause: &self.pause,
         };
         link.send(request, fds, &patience)
     }

@@ -1,0 +1,58 @@
+//! Clip or picture: told by a file's first bytes, so that the root program parses nothing.
+
+/// What the first bytes of a file say that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A picture, or nothing that we know.
+    Picture,
+    /// MP4, QuickTime, or a container of clips that is refused by name.
+    Clip,
+    /// Raw frames, which can be read from a pipe.
+    RawFrames,
+}
+
+impl Kind {
+    /// By the first bytes, of which `limits::CLIP_HEAD` are enough.
+    #[must_use]
+    pub fn of(head: &[u8]) -> Self {
+        let boxes: [&[u8]; 7] = [b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp"];
+        let names: [&[u8]; 5] = [b"\x1aE\xdf\xa3", b"FLV", b"OggS", b"\0\0\x01\xba", b"\0\0\0\x01"];
+        let at = |from: usize, to: usize| head.get(from..to).unwrap_or_default();
+        // AVIF and HEIC are pictures in the same boxes.
+        let still = [&b"avif"[..], b"avis", b"heic", b"heix", b"mif1", b"msf1"];
+        if head.starts_with(b"YUV4MPEG2") {
+            Self::RawFrames
+        } else if boxes.contains(&at(4, 8)) && !still.contains(&at(8, 12))
+            || names.iter().any(|name| head.starts_with(name))
+            || at(0, 4) == b"RIFF" && at(8, 12) == b"AVI "
+        {
+            Self::Clip
+        } else {
+            Self::Picture
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clips_are_told_from_pictures_by_their_first_bytes() {
+        for (head, kind) in [
+            (&b"\0\0\0\x20ftypisom\0\0\x02\0"[..], Kind::Clip),
+            (b"\0\0\0\x14ftypqt  ", Kind::Clip),
+            (b"\0\0\x10\0moov", Kind::Clip),
+            (b"\x1aE\xdf\xa3\x01\0\0\0", Kind::Clip),
+            (b"RIFF....AVI LIST", Kind::Clip),
+            (b"YUV4MPEG2 W320 H", Kind::RawFrames),
+            (b"RIFF....WEBPVP8 ", Kind::Picture),
+            (b"\0\0\0\x1cftypavif", Kind::Picture),
+            (b"\x89PNG\r\n\x1a\n", Kind::Picture),
+            (b"ftyp", Kind::Picture),
+            (b"", Kind::Picture),
+        ] {
+            assert_eq!(Kind::of(head), kind, "{head:?}");
+        }
+    }
+}
