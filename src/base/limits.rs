@@ -32,6 +32,24 @@ pub const CLIP_STATE: usize = 128 << 10;
 pub const CLIP_HEAD: usize = 16;
 /// Most entries of each list in a clip's report.
 pub const CLIP_LISTED: usize = 64;
+/// Longest side of a clip's frame, in pixels.
+pub const CLIP_SIDE: u32 = 4096;
+/// Most pixels of a clip's frame.
+pub const CLIP_PIXELS: u64 = 4096 * 2304;
+/// Most frames of a clip, and most entries of one of its tables: ten hours at 60 a second.
+pub const CLIP_SAMPLES: usize = 1 << 21;
+/// Largest index of a clip (`moov`, or one `moof`), in bytes; its tables take at most 4 times this.
+pub const CLIP_INDEX: u64 = 64 << 20;
+/// Most boxes at the top of an MP4 file.
+pub const CLIP_BOXES: u64 = 1 << 19;
+/// Most tracks of an MP4 file.
+pub const CLIP_TRACKS: usize = 64;
+/// Largest coded frame, in bytes: what the decoder takes.
+pub const CLIP_UNIT: usize = 7_000_000;
+/// Most frames that wait because another one is shown first: what H.264 allows, and one.
+pub const CLIP_HELD: usize = 17;
+/// Longest header line of a Y4M stream or of one of its frames, in bytes.
+pub const Y4M_LINE: usize = 1024;
 /// Largest model file that is read, in bytes.
 pub const MODEL_FILE: u64 = 1 << 30;
 /// Largest message on the wire between daemon and worker, in bytes.

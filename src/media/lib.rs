@@ -3,3 +3,7 @@
 //! Read downwards: each module uses only those above it.
 
 #![forbid(unsafe_code)]
+
+pub mod errors;
+pub mod clip;
+pub mod y4m;
