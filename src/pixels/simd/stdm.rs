@@ -1,4 +1,4 @@
-//! The watermark's three loops over pixels, compiled twice: for any machine, and for AVX2 chosen
+//! The watermark's loops over pixels, compiled twice: for any machine, and for AVX2 chosen
 //! at run time. Both do the same operations in the same order, so both give the same bytes.
 
 /// Scale of the rows that `spread` makes: one level is 4096.
@@ -36,24 +36,33 @@ macro_rules! twice {
 }
 
 /// Weighs rows of bytes into three rows of sums: `out[v][x]` is the sum of `weights[y][v]` times
-/// `rows[y][x]`. Rows that are shorter than `out` count as ending in zeros.
-pub(crate) fn fold_rows(rows: &[&[u8]], weights: &[[f32; 3]], out: &mut [Vec<f32>; 3]) {
+/// `row(y)[x]`. Rows that are shorter than `out` count as ending in zeros.
+pub(crate) fn fold_rows<'a>(
+    row: impl Fn(usize) -> &'a [u8],
+    weights: &[[f32; 3]],
+    out: &mut [Vec<f32>; 3],
+) {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx2") {
         // SAFETY: AVX2, all that the callee asks for, was found on this processor.
-        return unsafe { fold_rows_avx2(rows, weights, out) };
+        return unsafe { fold_rows_avx2(row, weights, out) };
     }
-    fold_rows_plain(rows, weights, 0, out);
+    fold_rows_plain(row, weights, 0, out);
 }
 
 /// From column `from` on.
-fn fold_rows_plain(rows: &[&[u8]], weights: &[[f32; 3]], from: usize, out: &mut [Vec<f32>; 3]) {
+fn fold_rows_plain<'a>(
+    row: impl Fn(usize) -> &'a [u8],
+    weights: &[[f32; 3]],
+    from: usize,
+    out: &mut [Vec<f32>; 3],
+) {
     for (v, out) in out.iter_mut().enumerate() {
         let out = out.get_mut(from..).unwrap_or_default();
         out.fill(0.0);
-        for (row, weight) in rows.iter().zip(weights) {
+        for (y, weight) in weights.iter().enumerate() {
             let weight = weight[v];
-            for (sum, byte) in out.iter_mut().zip(row.get(from..).unwrap_or_default()) {
+            for (sum, byte) in out.iter_mut().zip(row(y).get(from..).unwrap_or_default()) {
                 *sum += f32::from(*byte) * weight;
             }
         }
@@ -62,17 +71,21 @@ fn fold_rows_plain(rows: &[&[u8]], weights: &[[f32; 3]], from: usize, out: &mut 
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn fold_rows_avx2(rows: &[&[u8]], weights: &[[f32; 3]], out: &mut [Vec<f32>; 3]) {
+fn fold_rows_avx2<'a>(
+    row: impl Fn(usize) -> &'a [u8],
+    weights: &[[f32; 3]],
+    out: &mut [Vec<f32>; 3],
+) {
     use std::arch::x86_64::{
         __m256, _mm_set_epi64x, _mm256_add_ps, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
         _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
     };
-    let widest = rows.iter().map(|r| r.len()).min().unwrap_or(0);
+    let widest = (0..weights.len()).map(|y| row(y).len()).min().unwrap_or(0);
     let whole = out.iter().map(Vec::len).min().unwrap_or(0).min(widest) / LANES * LANES;
     for at in (0..whole).step_by(LANES) {
         let mut sums: [[__m256; 2]; 3] = [[_mm256_setzero_ps(); 2]; 3];
-        for (row, weight) in rows.iter().zip(weights) {
-            let words = row[at..at + LANES].as_chunks::<8>().0;
+        for (y, weight) in weights.iter().enumerate() {
+            let words = row(y)[at..at + LANES].as_chunks::<8>().0;
             let values = [words[0], words[1]].map(|word| {
                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_set_epi64x(
                     0,
@@ -95,7 +108,7 @@ fn fold_rows_avx2(rows: &[&[u8]], weights: &[[f32; 3]], out: &mut [Vec<f32>; 3])
             }
         }
     }
-    fold_rows_plain(rows, weights, whole, out);
+    fold_rows_plain(row, weights, whole, out);
 }
 
 twice!(
@@ -206,6 +219,17 @@ twice!(
     }
 );
 
+twice!(
+    /// Adds a residual, 128 of which is nothing, to a row of bytes; what goes over an end stays there.
+    shift, shift_plain, shift_avx2,
+    (bytes: &mut [u8], residual: &[u8]) , {
+        for (byte, by) in bytes.iter_mut().zip(residual) {
+            let (signed, by) = ((*byte ^ 0x80).cast_signed(), (by ^ 0x80).cast_signed());
+            *byte = signed.saturating_add(by).cast_unsigned() ^ 0x80;
+        }
+    }
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,8 +253,8 @@ mod tests {
             let weights = [[0.1, 0.2, -0.3], [0.4, -0.5, 0.6], [1.0, 2.0, 3.0], [0.0; 3], [0.7; 3]];
             let mut fast = [vec![0.0; n], vec![0.0; n], vec![0.0; n]];
             let mut plain = fast.clone();
-            fold_rows(&rows, &weights, &mut fast);
-            fold_rows_plain(&rows, &weights, 0, &mut plain);
+            fold_rows(|y| rows[y], &weights, &mut fast);
+            fold_rows_plain(|y| rows[y], &weights, 0, &mut plain);
             assert_eq!(fast, plain);
             for x in 0..n {
                 let want: f32 = (0..5).map(|y| f32::from(bytes[y][x]) * weights[y][1]).sum();
@@ -260,6 +284,14 @@ mod tests {
             let sum = add(&mut a, rows, [9_000, -8_000, 500], &dither);
             assert_eq!(sum, add_plain(&mut b, rows, [9_000, -8_000, 500], &dither));
             assert_eq!(a, b);
+            let (mut shifted, mut twin) = (bytes[0].clone(), bytes[0].clone());
+            shift(&mut shifted, &bytes[1]);
+            shift_plain(&mut twin, &bytes[1]);
+            assert_eq!(shifted, twin);
+            for ((got, byte), by) in shifted.iter().zip(&bytes[0]).zip(&bytes[1]) {
+                let want = i32::from(*byte) + i32::from(*by) - 128;
+                assert_eq!(i32::from(*got), want.clamp(0, 255));
+            }
             for x in 0..n {
                 let exact = [9_000.0, -8_000.0, 500.0]
                     .iter()

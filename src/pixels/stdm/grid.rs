@@ -94,6 +94,7 @@ impl Grid {
     }
 
     /// Number of coefficients of the whole picture.
+    #[cfg(test)]
     pub(super) fn coefficients(self) -> usize {
         (self.short * self.long) as usize * FREQUENCIES.len()
     }

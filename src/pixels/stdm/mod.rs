@@ -9,12 +9,14 @@
 
 mod code;
 mod grid;
+mod plan;
+pub mod clip;
 
 use crate::geometry::Size;
-use crate::simd::stdm as loops;
 use crate::view::{View, ViewMut};
 use code::{BITS, CODED, PILOTS};
-use grid::{Axis, CELLS, FREQUENCIES, Grid, RADII, RADIUS, Span, Turn};
+use grid::{CELLS, FREQUENCIES, Grid, RADII, RADIUS, Turn};
+use plan::Plan;
 
 /// Distance of two lattice points of one bit value, in units of a coefficient.
 const STEP: f32 = 24.0;
@@ -34,9 +36,6 @@ const FLAT: f32 = 0.35;
 const TEXTURED: f32 = 30.0;
 /// Weights of R, G, B in luma (BT.601).
 const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
-/// Ordered dither, 4 by 4.
-const BAYER: [[i16; 4]; 4] = [[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]];
-
 /// What was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading {
@@ -57,9 +56,11 @@ pub fn add(rgb: &mut ViewMut<'_, 3>, payload: u64) -> f32 {
     let Some(grid) = Grid::of(rgb.size()) else {
         return f32::INFINITY;
     };
-    let plan = Plan::new(grid, rgb.size());
-    let mut coefficients = plan.analyse(rgb.as_view());
-    quantise(grid, &mut coefficients, &code::encode(payload), slack(rgb.size()));
+    let mut plan = Plan::new(grid, rgb.size(), LUMA, 1.0);
+    let mut coefficients = Vec::new();
+    plan.analyse(rgb.as_view(), &mut coefficients);
+    let room: Vec<f32> = rooms(&coefficients).collect();
+    quantise(grid, &mut coefficients, &room, &code::encode(payload), slack(rgb.size()));
     let squares = plan.synthesise(&coefficients, rgb);
     let mse = squares as f64 / (rgb.size().pixels() * 3) as f64;
     (10.0 * (255.0 * 255.0 / mse).log10()) as f32
@@ -84,7 +85,8 @@ pub fn read(rgb: View<'_, 3>) -> Option<u64> {
 #[must_use]
 pub fn examine(rgb: View<'_, 3>) -> Option<Reading> {
     Grid::candidates(rgb.size()).into_iter().find_map(|grid| {
-        let coefficients = Plan::new(grid, rgb.size()).analyse(rgb);
+        let mut coefficients = Vec::new();
+        Plan::new(grid, rgb.size(), LUMA, 1.0).analyse(rgb, &mut coefficients);
         Turn::ALL.into_iter().find_map(|turn| Projections::of(grid, turn, &coefficients).decode())
     })
 }
@@ -139,9 +141,13 @@ fn slack(size: Size) -> f32 {
     }
 }
 
-/// Replaces coefficients by what must be added to them.
-fn quantise(grid: Grid, coefficients: &mut [f32], bits: &[bool; BITS], slack: f32) {
-    let room: Vec<f32> = coefficients.chunks_exact(FREQUENCIES.len()).map(room).collect();
+/// How much of a change each block takes, relative to others.
+fn rooms(coefficients: &[f32]) -> impl Iterator<Item = f32> {
+    coefficients.chunks_exact(FREQUENCIES.len()).map(room)
+}
+
+/// Replaces coefficients by what must be added to them, as each block has `room` for it.
+fn quantise(grid: Grid, coefficients: &mut [f32], room: &[f32], bits: &[bool; BITS], slack: f32) {
     for tile in 0..grid.tiles() {
         for (bit, one) in bits.iter().enumerate() {
             let places = cells(bit).map(|(cell, w)| (grid.place(tile, cell, Turn::default()).0, w));
@@ -210,15 +216,16 @@ impl Projections {
         Self { tiles: grid.tiles(), parts }
     }
 
-    /// Above 0: bit `bit` is rather a one. The sum over all tiles.
+    /// Above 0: bit `bit` is rather a one in this tile; at most 1 either way.
+    fn soft_in(&self, tile: u32, bit: usize, undo: [f32; RADII.len()]) -> f32 {
+        let parts = &self.parts[tile as usize * BITS + bit];
+        let projection: f32 = parts.iter().zip(undo).map(|(p, u)| p * u).sum();
+        -(std::f32::consts::TAU * (projection - shift(tile, bit))).cos()
+    }
+
+    /// The sum over all tiles.
     fn soft(&self, bit: usize, undo: [f32; RADII.len()]) -> f32 {
-        (0..self.tiles)
-            .map(|tile| {
-                let parts = &self.parts[tile as usize * BITS + bit];
-                let projection: f32 = parts.iter().zip(undo).map(|(p, u)| p * u).sum();
-                -(std::f32::consts::TAU * (projection - shift(tile, bit))).cos()
-            })
-            .sum()
+        (0..self.tiles).map(|tile| self.soft_in(tile, bit, undo)).sum()
     }
 
     fn decode(&self) -> Option<Reading> {
@@ -238,133 +245,6 @@ impl Projections {
             Some(Reading { payload, pilots, gain: channel.gain, blur: channel.blur, corrected })
         })
     }
-}
-
-/// The tables for one grid over one picture.
-struct Plan {
-    grid: Grid,
-    down: Axis,
-    across: Vec<Columns>,
-}
-
-/// A block's columns, with tables per byte (three a pixel).
-struct Columns {
-    start: usize,
-    /// Luma weights folded in.
-    analysis: [Vec<f32>; 3],
-    synthesis: [Vec<f32>; 3],
-}
-
-impl Columns {
-    fn new(span: &Span) -> Self {
-        let bytes = |values: &[[f32; 3]], u: usize, scale: [f32; 3]| -> Vec<f32> {
-            values.iter().flat_map(|v| scale.map(|s| v[u] * s)).collect()
-        };
-        Self {
-            start: span.start * 3,
-            analysis: [0, 1, 2].map(|u| bytes(&span.analysis, u, LUMA)),
-            synthesis: [0, 1, 2].map(|u| bytes(&span.synthesis, u, [1.0; 3])),
-        }
-    }
-
-    fn range(&self) -> std::ops::Range<usize> {
-        self.start..self.start + self.analysis[0].len()
-    }
-}
-
-fn slices(tables: &[Vec<f32>; 3]) -> [&[f32]; 3] {
-    [&tables[0], &tables[1], &tables[2]]
-}
-
-impl Plan {
-    fn new(grid: Grid, size: Size) -> Self {
-        let blocks = grid.blocks();
-        let across = Axis::new(size.width, blocks.width).spans.iter().map(Columns::new).collect();
-        Self { grid, down: Axis::new(size.height, blocks.height), across }
-    }
-
-    /// All coefficients, block by block.
-    fn analyse(&self, rgb: View<'_, 3>) -> Vec<f32> {
-        let width = rgb.size().width as usize * 3;
-        let mut sums = [vec![0.0; width], vec![0.0; width], vec![0.0; width]];
-        let mut out = Vec::with_capacity(self.grid.coefficients());
-        for span in &self.down.spans {
-            let rows: Vec<&[u8]> =
-                (0..span.analysis.len()).map(|i| rgb.row((span.start + i) as u32)).collect();
-            loops::fold_rows(&rows, &span.analysis, &mut sums);
-            for columns in &self.across {
-                let part = [0, 1, 2].map(|v| &sums[v][columns.range()]);
-                let found = loops::products(part, slices(&columns.analysis));
-                out.extend((0..FREQUENCIES.len()).map(|k| {
-                    let (across, down) = self.grid.frequency(k);
-                    found[down][across]
-                }));
-            }
-        }
-        out
-    }
-
-    /// Adds changes of coefficients to the picture; gives the sum of the bytes' squared changes.
-    fn synthesise(&self, changes: &[f32], rgb: &mut ViewMut<'_, 3>) -> u64 {
-        let width = rgb.size().width as usize * 3;
-        let dither = BAYER.map(|row| -> Vec<i16> {
-            let level = |i: usize| (row[i / 3] * 2 + 1) << (loops::LEVEL_BITS - 5);
-            std::array::from_fn::<i16, 12, _>(level).repeat(width / 12 + 1)
-        });
-        let (mut drawn, mut laid) = (vec![0.0_f32; width], vec![0_i16; width]);
-        let blank = || [vec![0_i16; width], vec![0_i16; width], vec![0_i16; width]];
-        let (mut rows, mut above) = (blank(), blank());
-        let mut squares = 0;
-        let per_row = self.across.len() * FREQUENCIES.len();
-        for (b, (span, changes)) in
-            self.down.spans.iter().zip(changes.chunks_exact(per_row)).enumerate()
-        {
-            std::mem::swap(&mut rows, &mut above);
-            for (down, row) in rows.iter_mut().enumerate() {
-                drawn.fill(0.0);
-                for (columns, block) in
-                    self.across.iter().zip(changes.chunks_exact(FREQUENCIES.len()))
-                {
-                    let mut weights = [0.0; 3];
-                    for (k, change) in block.iter().enumerate() {
-                        let (across, d) = self.grid.frequency(k);
-                        if d == down {
-                            weights[across] = *change;
-                        }
-                    }
-                    loops::spread(slices(&columns.synthesis), weights, &mut drawn[columns.range()]);
-                }
-                loops::fix(&drawn, row);
-            }
-            // A row that belongs to two blocks is written with the lower one.
-            let shared = |at: usize| self.down.spans.get(at).map(|s| s.start);
-            let last = span.start + span.synthesis.len();
-            let end = shared(b + 1).unwrap_or(last).min(last);
-            let before = b.checked_sub(1).map(|b| &self.down.spans[b]);
-            for y in span.start..end {
-                let weights = fixed(&span.synthesis[y - span.start]);
-                let dither = &dither[y % 4];
-                let row = rgb.row_mut(y as u32);
-                let other = before.and_then(|s| s.synthesis.get(y - s.start));
-                squares += match other {
-                    None => loops::add(row, views(&rows), weights, dither),
-                    Some(other) => {
-                        loops::lay(views(&above), fixed(other), dither, &mut laid);
-                        loops::add(row, views(&rows), weights, &laid)
-                    }
-                };
-            }
-        }
-        squares
-    }
-}
-
-fn views(rows: &[Vec<i16>; 3]) -> [&[i16]; 3] {
-    [&rows[0], &rows[1], &rows[2]]
-}
-
-fn fixed(weights: &[f32; 3]) -> [i16; 3] {
-    weights.map(|w| (w * loops::WEIGHT_ONE) as i16)
 }
 
 #[cfg(test)]

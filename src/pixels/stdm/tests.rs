@@ -1,5 +1,7 @@
 //! Tests of the watermark on made pictures, and on real ones from the folder in MIEN_PICTURES.
 
+use super::grid::Axis;
+use super::plan::BAYER;
 use super::*;
 use crate::view::{Image, Rgb};
 use mien_base::clock::{Clock, SystemClock};
@@ -418,7 +420,8 @@ fn picture_is_what_the_definition_gives() {
             }
         }
     }
-    quantise(grid, &mut coefficients, &code::encode(PAYLOAD), slack(size));
+    let room: Vec<f32> = rooms(&coefficients).collect();
+    quantise(grid, &mut coefficients, &room, &code::encode(PAYLOAD), slack(size));
     let mut residual = vec![0.0_f64; y.len()];
     let mut left = coefficients.iter();
     for rows in &down.spans {
