@@ -80,3 +80,11 @@ pub const EMBEDDING: usize = 1024;
 pub const TEXT_FILE: u64 = 256 << 10;
 /// Largest tensor a session may give or take, in values.
 pub const TENSOR_VALUES: usize = 64 << 20;
+/// Largest signed envelope (DSSE, JSON), in bytes.
+pub const ENVELOPE: usize = 256 << 10;
+/// Most signatures of one envelope.
+pub const SIGNATURES: usize = 16;
+/// Most devices that one model package is sealed for.
+pub const WRAPS: usize = 4096;
+/// Most keys of a trust store.
+pub const TRUSTED_KEYS: usize = 256;

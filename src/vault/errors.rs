@@ -7,6 +7,8 @@ use mien_base::error::ErrorKind;
 use mien_base::id::{IdentityId, ModelId};
 use mien_base::model::Role;
 
+use crate::refusal::Reason;
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -36,6 +38,17 @@ pub enum Error {
     Manifest { path: PathBuf, why: String },
     #[error("Can't hold a model in sealed memory")]
     Memory { source: io::Error },
+
+    #[error("{what} is refused ({reason}): {why}")]
+    Refused { what: String, reason: Reason, why: String },
+    #[error("{what} must be {must}")]
+    BadKey { what: &'static str, must: &'static str },
+    #[error("`{}` is damaged: {why}", path.display())]
+    Damaged { path: PathBuf, why: String },
+    #[error("The kernel gives no randomness")]
+    Random { source: io::Error },
+    #[error("The key `{key}` {why}")]
+    Key { key: String, why: String },
 
     #[error("Can't run `{tool}`: {hint}")]
     Tool { tool: &'static str, hint: &'static str },
@@ -67,6 +80,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// A refusal of `what`.
+    pub(crate) fn refused(what: &str, reason: Reason, why: &str) -> Self {
+        Self::Refused { what: what.to_owned(), reason, why: why.to_owned() }
+    }
+
+    /// The code of a refusal, `None` for other errors.
+    #[must_use]
+    pub const fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Refused { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
+
     /// The kind that decides exit code and reason.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
@@ -76,6 +103,9 @@ impl Error {
             Self::Tool { .. } => ErrorKind::Usage,
             Self::Registry { .. } => ErrorKind::Unreachable,
             Self::Cancelled => ErrorKind::Cancelled,
+            Self::Random { .. } => ErrorKind::Internal,
+            Self::BadKey { .. } | Self::Key { .. } => ErrorKind::Usage,
+            Self::Refused { .. } => ErrorKind::Model,
             Self::ModelMissing { .. }
             | Self::RoleMissing { .. }
             | Self::Digest { .. }
@@ -88,7 +118,7 @@ impl Error {
             | Self::SourceUnknown { .. }
             | Self::SourceExists { .. }
             | Self::SourceBad { .. } => ErrorKind::Usage,
-            Self::SourceDamaged { .. } => ErrorKind::BadInput,
+            Self::Damaged { .. } | Self::SourceDamaged { .. } => ErrorKind::BadInput,
             Self::ConsentMissing { .. } | Self::ConsentBad { .. } => ErrorKind::NoConsent,
         }
     }

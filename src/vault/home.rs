@@ -70,6 +70,18 @@ impl Home {
         self.data.join("identities")
     }
 
+    /// Keys of this machine, and whom it trusts.
+    #[must_use]
+    pub fn keys(&self) -> PathBuf {
+        self.data.join("keys")
+    }
+
+    /// Installed model packages.
+    #[must_use]
+    pub fn packages(&self) -> PathBuf {
+        self.data.join("packages")
+    }
+
     /// Packages on their way to becoming models and pictures.
     pub(crate) fn fetching(&self) -> PathBuf {
         self.cache.join("fetching")

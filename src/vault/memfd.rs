@@ -1,4 +1,9 @@
-//! A file copied once into sealed memory, measured on the way: what was checked is what is read.
+//! Models in sealed memory: filled once, checked on the way, changed by nobody afterwards.
+//!
+//! The memory is no file: it has no name, it is gone with its last descriptor, and core dumps
+//! leave it out. While it is filled it is locked against swapping where the kernel permits.
+
+#![allow(unsafe_code)] // One map of memory that nobody else has.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -6,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use memmap2::{Advice, MmapMut, MmapOptions};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
@@ -53,6 +59,57 @@ pub(crate) fn sealed_copy(path: &Path, bytes: u64, sha256: &str) -> Result<Owned
     Ok(copy.into())
 }
 
+/// Memory that is being filled in place.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    file: File,
+    map: MmapMut,
+    locked: bool,
+}
+
+impl Filling {
+    /// Zeros, `room` bytes of them; not none.
+    pub(crate) fn new(room: u64) -> Result<Self> {
+        let memory = |source| Error::Memory { source };
+        let file = create().map_err(memory)?;
+        file.set_len(room).map_err(memory)?;
+        let length =
+            usize::try_from(room).map_err(|_| memory(io::ErrorKind::OutOfMemory.into()))?;
+        // SAFETY: the file is ours alone: it has no name and its one descriptor is not given away
+        // before `seal` has unmapped it; its length does not change while it is mapped.
+        let map = unsafe { MmapOptions::new().len(length).map_mut(&file) };
+        let map = map.map_err(memory)?;
+        let _ = map.advise(Advice::DontDump);
+        let locked = map.lock().is_ok();
+        Ok(Self { file, map, locked })
+    }
+
+    /// True when the kernel keeps it out of swap.
+    pub(crate) const fn locked(&self) -> bool {
+        self.locked
+    }
+
+    /// All of it.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        &mut self.map
+    }
+
+    /// Keeps the first `bytes` and lets nobody write, grow or shrink them any more.
+    pub(crate) fn seal(self, bytes: u64) -> Result<OwnedFd> {
+        let Self { file, map, .. } = self;
+        drop(map);
+        file.set_len(bytes).map_err(|source| Error::Memory { source })?;
+        seal(&file).map_err(|errno| Error::Memory { source: errno.into() })?;
+        Ok(file.into())
+    }
+}
+
+/// True when the kernel would keep a model of this size out of swap while it is opened.
+#[must_use]
+pub fn can_lock(bytes: u64) -> bool {
+    Filling::new(bytes.max(1)).is_ok_and(|memory| memory.locked())
+}
+
 /// Seals memory against writing, growing and shrinking. While the kernel moves or reclaims one of
 /// its pages it answers EBUSY: that passes.
 ///
@@ -97,6 +154,18 @@ mod tests {
         copy.rewind().unwrap();
         assert!(copy.write_all(b"x").is_err());
         assert!(copy.set_len(1).is_err());
+    }
+
+    #[test]
+    fn what_was_filled_in_place_is_cut_and_sealed() {
+        let mut memory = Filling::new(100).unwrap();
+        memory.room()[..5].copy_from_slice(b"model");
+        let mut file = File::from(memory.seal(5).unwrap());
+        let mut back = Vec::new();
+        file.read_to_end(&mut back).unwrap();
+        assert_eq!(back, b"model");
+        assert!(file.write_all(b"x").is_err());
+        assert!(file.set_len(9).is_err());
     }
 
     #[test]
