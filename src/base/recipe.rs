@@ -168,6 +168,8 @@ pub struct Mark {
     /// Visible label: text height as a fraction of the shorter side, at least 0.05.
     pub label_height: f32,
     pub corner: Corner,
+    /// When the label stands in a clip.
+    pub stands: Stands,
     /// Name of the producer in the `AIGC` record: printable ASCII without space, quote, backslash.
     pub producer: String,
 }
@@ -179,6 +181,16 @@ pub enum Corner {
     TopRight,
     BottomLeft,
     BottomRight,
+}
+
+/// When the label of a clip is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stands {
+    /// In every frame.
+    Always,
+    /// At the start, for as long as the law asks.
+    Start,
 }
 
 impl Default for Recipe {
@@ -209,6 +221,7 @@ impl Default for Recipe {
                 counter: 0,
                 label_height: 0.05,
                 corner: Corner::BottomLeft,
+                stands: Stands::Always,
                 producer: "mien".to_owned(),
             },
         }

@@ -252,6 +252,9 @@ pub(crate) struct MarkArgs {
     /// Height of the label's text as a fraction of the shorter side, at least 0.05
     #[arg(long, default_value_t = 0.05, value_name = "F")]
     pub label_height: f32,
+    /// When the label of a clip is seen
+    #[arg(long, value_enum, default_value_t = LabelArg::Always)]
+    pub label: LabelArg,
     /// Corner of the label
     #[arg(long, value_enum, default_value_t = CornerArg::BottomLeft)]
     pub label_corner: CornerArg,
@@ -261,6 +264,14 @@ pub(crate) struct MarkArgs {
     /// Device number in the invisible mark [default: of this machine]
     #[arg(long, value_name = "N")]
     pub device: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LabelArg {
+    /// In every frame
+    Always,
+    /// In the first two seconds
+    Start,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -9,11 +9,11 @@ use mien_base::id::{DeviceId, IdentityId, JobId};
 use mien_base::limits;
 use mien_base::recipe::{
     Action, Anonymise, Corner, Detect, Mark, Mask, MaskKind, Order, Recipe, Rule, Select,
-    SelectMode, Swap, Zone,
+    SelectMode, Stands, Swap, Zone,
 };
 
 use super::args::{
-    CornerArg, DetectorArgs, MarkArgs, MaskArg, MaskArgs, ModeArg, OrderArg, ProcessArgs,
+    CornerArg, DetectorArgs, LabelArg, MarkArgs, MaskArg, MaskArgs, ModeArg, OrderArg, ProcessArgs,
     SelectArgs,
 };
 use super::error::{Error, Result};
@@ -231,6 +231,10 @@ fn mark(args: &MarkArgs) -> Result<Mark> {
         device,
         counter: 0,
         label_height: args.label_height,
+        stands: match args.label {
+            LabelArg::Always => Stands::Always,
+            LabelArg::Start => Stands::Start,
+        },
         corner: match args.label_corner {
             CornerArg::TopLeft => Corner::TopLeft,
             CornerArg::TopRight => Corner::TopRight,

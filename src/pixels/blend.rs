@@ -31,6 +31,19 @@ pub fn paste(dst: &mut ViewMut<'_, 3>, layer: View<'_, 3>, alpha: View<'_, 1>) {
     }
 }
 
+/// The same in one plane.
+///
+/// # Panics
+/// When the sizes differ.
+pub fn paste_plane(dst: &mut ViewMut<'_, 1>, layer: View<'_, 1>, alpha: View<'_, 1>) {
+    let size = dst.size();
+    assert!(layer.size() == size && alpha.size() == size, "all three have one size");
+    let level = Level::current();
+    for y in 0..size.height {
+        simd::blend::plane(level, dst.row_mut(y), layer.row(y), alpha.row(y));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -73,6 +86,21 @@ mod tests {
                 paste(dst, layer.view().crop(roi), alpha.view().crop(roi));
             });
         }
+    }
+
+    #[test]
+    fn a_plane_blends_as_a_channel_does() {
+        let size = Size::new(61, 3);
+        let (layer, alpha) = (noise::<1>(size, 1), noise::<1>(size, 2));
+        let thrice = |g: &Grey| {
+            Rgb::from_vec(size, g.bytes_all().iter().flat_map(|v| [*v; 3]).collect()).unwrap()
+        };
+        let mut plane = noise::<1>(size, 3);
+        let mut rgb = thrice(&plane);
+        paste_plane(&mut plane.view_mut(), layer.view(), alpha.view());
+        paste(&mut rgb.view_mut(), thrice(&layer).view(), alpha.view());
+        assert_eq!(rgb, thrice(&plane));
+        same_at_every_level::<1>(size, |dst| paste_plane(dst, layer.view(), alpha.view()));
     }
 
     #[test]

@@ -172,6 +172,11 @@ fn half(v: u32) -> u32 {
     v.div_ceil(2)
 }
 
+/// U and V of a colour.
+pub(crate) fn chroma(colour: Colour, rgb: [u8; 3]) -> [u8; 2] {
+    colour.encode().chroma(rgb.map(i32::from), 0)
+}
+
 /// NV12 to RGB.
 ///
 /// # Panics

@@ -12,6 +12,7 @@ pub mod resize;
 pub mod warp;
 pub mod filter;
 pub mod blend;
+pub mod stamp;
 pub mod tensor;
 pub mod codec;
 pub mod mesh;

@@ -18,6 +18,7 @@
 pub mod invisible;
 pub mod visible;
 pub mod metadata;
+pub mod clip;
 pub mod verify;
 
 use mien_base::clock::{Clock, Wall};

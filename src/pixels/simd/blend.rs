@@ -5,6 +5,17 @@ first_pixels! {
     pub(crate) fn paste(dst: &mut [u8], layer: &[u8], alpha: &[u8])
 }
 
+each_level! {
+    /// Blends a row of one channel by alpha: / 255 is exact for all sums that there are.
+    pub(crate) fn plane(dst: &mut [u8], layer: &[u8], alpha: &[u8]) {
+        for ((d, s), a) in dst.iter_mut().zip(layer).zip(alpha) {
+            let (a, s) = (u16::from(*a), u16::from(*s));
+            let sum = u16::from(*d) * (255 - a) + s * a + 127;
+            *d = ((sum + 1 + (sum >> 8)) >> 8) as u8;
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;

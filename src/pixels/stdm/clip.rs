@@ -35,6 +35,7 @@ pub struct Residual {
     values: Grey,
     coefficients: Vec<f32>,
     room: Vec<f32>,
+    seen: Projections,
 }
 
 impl std::fmt::Debug for Residual {
@@ -50,7 +51,15 @@ impl Residual {
         let levels = levels(range);
         let plan = Grid::of(size).map(|grid| Plan::new(grid, size, [1.0 / levels], levels));
         let values = Grey::filled(size, [128]);
-        Self { plan, size, levels, values, coefficients: Vec::new(), room: Vec::new() }
+        Self {
+            plan,
+            size,
+            levels,
+            values,
+            coefficients: Vec::new(),
+            room: Vec::new(),
+            seen: Projections::default(),
+        }
     }
 
     /// Makes it the residual that marks this frame. Gives the PSNR of luma in dB, infinite when
@@ -82,6 +91,20 @@ impl Residual {
         for y in 0..self.size.height {
             loops::shift(luma.row_mut(y), self.values.view().row(y));
         }
+    }
+}
+
+impl Residual {
+    /// The payload of one frame that it was added to, read back.
+    ///
+    /// # Panics
+    /// When the frame has another size.
+    pub fn read(&mut self, luma: View<'_, 1>) -> Option<u64> {
+        assert!(luma.size() == self.size, "all frames have one size");
+        let plan = self.plan.as_mut()?;
+        plan.analyse(luma, &mut self.coefficients);
+        self.seen.fill(plan.grid(), Turn::default(), &self.coefficients);
+        self.seen.decode().map(|reading| reading.payload)
     }
 }
 

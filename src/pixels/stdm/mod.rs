@@ -197,6 +197,7 @@ impl Channel {
 }
 
 /// Every bit's projection in every tile, in steps, apart for each radius.
+#[derive(Default)]
 struct Projections {
     tiles: u32,
     parts: Vec<[f32; RADII.len()]>,
@@ -204,6 +205,12 @@ struct Projections {
 
 impl Projections {
     fn of(grid: Grid, turn: Turn, coefficients: &[f32]) -> Self {
+        let mut found = Self::default();
+        found.fill(grid, turn, coefficients);
+        found
+    }
+
+    fn fill(&mut self, grid: Grid, turn: Turn, coefficients: &[f32]) {
         let project = |tile, bit| {
             let mut parts = [0.0; RADII.len()];
             for (cell, w) in cells(bit) {
@@ -212,8 +219,10 @@ impl Projections {
             }
             parts
         };
-        let parts = (0..grid.tiles()).flat_map(|t| (0..BITS).map(move |b| project(t, b))).collect();
-        Self { tiles: grid.tiles(), parts }
+        self.tiles = grid.tiles();
+        self.parts.clear();
+        let bits = |t| (0..BITS).map(move |b| project(t, b));
+        self.parts.extend((0..grid.tiles()).flat_map(bits));
     }
 
     /// Above 0: bit `bit` is rather a one in this tile; at most 1 either way.
@@ -234,7 +243,7 @@ impl Projections {
             let sum: f32 = (0..PILOTS).map(|i| self.soft(CODED + i, undo) * code::pilot(i)).sum();
             let pilots = sum / (PILOTS as f32 * self.tiles as f32 / 2.0).sqrt();
             (pilots > PILOT_FLOOR).then_some(())?;
-            let soft: Vec<f32> = (0..CODED).map(|bit| self.soft(bit, undo)).collect();
+            let soft: [f32; CODED] = std::array::from_fn(|bit| self.soft(bit, undo));
             let payload = code::decode(&soft)?;
             let bits = code::encode(payload);
             let agree: f32 = soft.iter().zip(bits).map(|(s, b)| if b { *s } else { -s }).sum();
