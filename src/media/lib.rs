@@ -6,4 +6,6 @@
 
 pub mod errors;
 pub mod clip;
+mod bits;
+pub mod h264;
 pub mod y4m;
