@@ -9,3 +9,5 @@ pub mod clip;
 mod bits;
 pub mod h264;
 pub mod y4m;
+pub mod mp4;
+pub mod open;
