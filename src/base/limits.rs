@@ -78,6 +78,20 @@ pub const NAME: usize = 64;
 pub const EMBEDDING: usize = 1024;
 /// Largest configuration, rules or consent file, in bytes.
 pub const TEXT_FILE: u64 = 256 << 10;
+/// Longest line of the audit record, in bytes.
+pub const AUDIT_LINE: usize = 128 << 10;
+/// Rows of the audit record that one answer holds at most.
+pub const AUDIT_ANSWER: usize = 10_000;
+/// Rows after which the audit record is sealed into a segment.
+pub const AUDIT_SEGMENT: u64 = 1_000_000;
+/// Rows that are written in one transaction at most.
+pub const STORE_GROUP: usize = 64;
+/// Rows that may wait to be written; more wait at their maker.
+pub const STORE_QUEUE: usize = 256;
+/// Largest log of the database before it is written back, in bytes.
+pub const STORE_LOG: u64 = 4 << 20;
+/// Most consent records of one source.
+pub const CONSENTS: usize = 64;
 /// Largest tensor a session may give or take, in values.
 pub const TENSOR_VALUES: usize = 64 << 20;
 /// Largest signed envelope (DSSE, JSON), in bytes.

@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
+use mien_base::consent::ConsentRecord;
 use mien_base::wire::Landlock;
 use mien_vault::{ModelStore, SourceStore as _};
 
 use super::args::CheckArgs;
+use super::consent;
 use super::desk::Desk;
 use super::error::{Error, Result};
 use super::out;
@@ -31,6 +33,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let mut findings = Vec::new();
     models(&desk, &mut findings)?;
     sources(&desk, &mut findings)?;
+    database(&desk, &mut findings)?;
     sandbox(&mut desk, &mut findings)?;
     let bad = findings.iter().filter(|f| f.state == State::Bad).count();
     if args.run.json {
@@ -72,14 +75,35 @@ fn models(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {
 fn sources(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {
     for id in desk.sources.list()? {
         let (state, detail) = match desk.sources.get(&id) {
-            Ok(source) if source.consent.as_ref().is_some_and(|c| c.expires <= desk.wall) => {
-                (State::Warn, "whole; its consent has expired".to_owned())
+            Ok(source) => {
+                let holds = |c: &ConsentRecord| consent::state(c, desk.wall).0;
+                if source.consents.is_empty() || source.consents.iter().any(holds) {
+                    (State::Ok, "whole".to_owned())
+                } else {
+                    (State::Warn, "whole; none of its consent records holds".to_owned())
+                }
             }
-            Ok(_) => (State::Ok, "whole".to_owned()),
             Err(error) => (State::Bad, error.to_string()),
         };
         findings.push(Finding { what: format!("source {id}"), state, detail });
     }
+    Ok(())
+}
+
+/// The database: what stands in it, and whether the record holds.
+fn database(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {
+    for stored in desk.sources.consents(None)? {
+        if let Err(why) = stored.record {
+            let what = format!("consent {} of {}", stored.id, stored.identity);
+            findings.push(Finding { what, state: State::Bad, detail: why });
+        }
+    }
+    let checked = desk.sources.verify()?;
+    let (state, detail) = match checked.faults.first() {
+        None => (State::Ok, format!("{} rows hold together", checked.rows)),
+        Some(fault) => (State::Bad, format!("{fault}; `mien audit verify` says all")),
+    };
+    findings.push(Finding { what: "record".to_owned(), state, detail });
     Ok(())
 }
 

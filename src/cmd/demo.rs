@@ -115,7 +115,7 @@ fn enrol(desk: &mut Desk) -> Result<()> {
             desk.sources.forget(&identity)?;
         }
         desk.sources.put(&record, &portrait, Some(&consent))?;
-        desk.know(record, portrait, Some(consent));
+        desk.know(record, portrait, vec![consent]);
     }
     Ok(())
 }

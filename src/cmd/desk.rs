@@ -14,21 +14,23 @@ use mien_base::limits;
 use mien_base::recipe::{Mark, Recipe};
 use mien_base::wire;
 use mien_daemon::files::{Input, Output};
+use mien_daemon::store::Store;
 use mien_daemon::supervise::{
     EnrolJob, Finished, Policy, ProcessJob, Seal, SheetJob, Source, Supervisor, WorkerConfig,
 };
-use mien_vault::{FileStore, Home, ModelStore, SourceStore as _};
+use mien_vault::{Home, ModelStore, SourceStore as _};
 
 use super::args::RunArgs;
 use super::error::{Error, Result};
 use super::inputs::Task;
 use super::recipe::{self, Asked};
+use super::record::{self, Recorder};
 
 /// Stores, clock and worker of one command.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub home: Home,
-    pub sources: FileStore,
+    pub sources: Arc<Store>,
     pub clock: Arc<SystemClock>,
     pub worker: Supervisor,
     /// Wall time of the jobs.
@@ -37,6 +39,7 @@ pub(crate) struct Desk {
     jobs: u64,
     start: Mono,
     policy: Policy,
+    pub recorder: Arc<Recorder>,
     /// Signs finished pictures, when asked to.
     pub seal: Option<Box<dyn Seal>>,
 }
@@ -98,7 +101,7 @@ impl Desk {
         }
         for id in &ids {
             let stored = desk.sources.get(id)?;
-            desk.know(stored.record, stored.portrait, stored.consent);
+            desk.know(stored.record, stored.portrait, stored.consents);
         }
         Ok(desk)
     }
@@ -106,8 +109,8 @@ impl Desk {
     /// Opens the stores and starts the worker; no source is known to it.
     pub(crate) fn open_bare(run: &RunArgs) -> Result<Self> {
         let home = Home::from_env()?;
-        let sources = FileStore::open(&home)?;
         let clock = Arc::new(SystemClock::start());
+        let sources = Arc::new(record::open(&home, clock.clone(), run.quiet)?);
         let mut config = WorkerConfig::this_program()?;
         config.unsandboxed = run.allow_unsandboxed;
         if let Some(threads) = run.threads {
@@ -121,12 +124,31 @@ impl Desk {
         });
         let job = job.transpose()?;
         let models = Box::new(ModelStore::new(&home));
-        let worker = Supervisor::start(config, models, clock.clone())?;
+        let mut worker = Supervisor::start(config, models, clock.clone())?;
         stop_on_signal(&worker.cancel_handle().flag())?;
         let wall = run.clock.map_or_else(|| clock.wall(), Wall);
         let start = clock.mono();
+        let recorder = Arc::new(Recorder {
+            store: sources.clone(),
+            clock: clock.clone(),
+            wall,
+            lenient: run.allow_unaudited,
+        });
+        worker.set_witness(recorder.clone());
         let policy = Policy::default();
-        Ok(Self { home, sources, clock, worker, wall, job, jobs: 0, start, policy, seal: None })
+        Ok(Self {
+            home,
+            sources,
+            clock,
+            worker,
+            wall,
+            job,
+            jobs: 0,
+            start,
+            policy,
+            recorder,
+            seal: None,
+        })
     }
 
     /// Adds a source to what the worker knows.
@@ -134,10 +156,9 @@ impl Desk {
         &mut self,
         record: SourceRecord,
         portrait: Vec<u8>,
-        consent: Option<ConsentRecord>,
+        consents: Vec<ConsentRecord>,
     ) {
         self.policy.sources.retain(|source| source.record.identity != record.identity);
-        let consents = consent.into_iter().collect();
         self.policy.sources.push(Source { record, portrait, consents });
         self.worker.set_policy(self.policy.clone());
     }
@@ -186,7 +207,11 @@ impl Desk {
             write: wire::Output { format: task.format.map(Into::into), quality },
             wall: self.wall,
         };
-        Ok(self.worker.process_sealed(&job, self.seal.as_deref())?)
+        let id = job.job;
+        self.worker.process_sealed(&job, self.seal.as_deref()).map_err(|error| {
+            self.recorder.failed(id, error.kind());
+            error.into()
+        })
     }
 
     /// Measures a face for enrolment: its record and its portrait.
@@ -208,7 +233,8 @@ impl Desk {
         let identity = named_in(&text).unwrap_or_else(|| "given".parse().expect("a valid name"));
         let consent = mien_vault::consent::parse(&text, &identity)?;
         let (record, portrait) = self.enrol(&identity, picture)?;
-        self.know(record, portrait, Some(consent));
+        self.recorder.borrowed(&consent)?;
+        self.know(record, portrait, vec![consent]);
         Ok(identity)
     }
 
@@ -255,20 +281,28 @@ impl Desk {
         self.check_known(identity)?;
         let source = self.policy.sources.iter().find(|s| s.record.identity == *identity);
         let now = self.wall;
-        let reason = match source.and_then(|source| source.consents.first()) {
-            None => {
-                "has no consent record; enrol it with one (`mien source enrol --help`)".to_owned()
+        let consents = source.map_or(&[][..], |source| &source.consents);
+        let fault = |c: &ConsentRecord| {
+            if c.revoked.is_some() {
+                Some("took its consent back".to_owned())
+            } else if c.expires <= now {
+                Some(format!("had consent until {}; it has expired", c.expires))
+            } else if c.granted > now {
+                Some(format!("has consent only from {} on", c.granted))
+            } else if !c.scope.contains(&Scope::Swap) {
+                Some("has consent, but not with scope `swap`".to_owned())
+            } else {
+                None
             }
-            Some(c) if c.revoked.is_some_and(|at| at <= now) => "took its consent back".to_owned(),
-            Some(c) if c.expires <= now => {
-                format!("had consent until {}; it has expired", c.expires)
-            }
-            Some(c) if c.granted > now => format!("has consent only from {} on", c.granted),
-            Some(c) if !c.scope.contains(&Scope::Swap) => {
-                "has consent, but not with scope `swap`".to_owned()
-            }
-            Some(_) => return Ok(()),
         };
+        if consents.iter().any(|consent| fault(consent).is_none()) {
+            return Ok(());
+        }
+        // Of several the one that ends last says most.
+        let reason =
+            consents.iter().max_by_key(|c| c.expires).and_then(fault).unwrap_or_else(|| {
+                "has no consent record; `mien consent grant --help` says how to give one".to_owned()
+            });
         Err(Error::NoConsent(format!("The source `{identity}` {reason}")))
     }
 

@@ -5,12 +5,15 @@ pub(crate) mod args;
 mod out;
 mod inputs;
 mod recipe;
+mod record;
 mod desk;
 mod judge;
 mod figures;
 mod fetch;
+mod audit;
 mod bench;
 mod check;
+mod consent;
 mod demo;
 mod detect;
 mod model;
@@ -30,6 +33,8 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         Command::Verify(args) => verify::run(args),
         Command::Detect(args) => detect::run(args),
         Command::Source(command) => source::run(command),
+        Command::Consent(command) => consent::run(command),
+        Command::Audit(command) => audit::run(command),
         Command::Model(command) => model::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Check(args) => check::run(args),

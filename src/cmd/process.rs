@@ -59,7 +59,10 @@ pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
     credentials(&mut desk, args)?;
     let source = args.swap.as_deref().map(|text| source(&mut desk, text, args)).transpose()?;
     let asked = recipe::from_process(args, source)?;
-    check_sources(&desk, &asked.recipe)?;
+    check_sources(&desk, &asked.recipe).inspect_err(|error| {
+        desk.recorder.refused("process", error.kind());
+    })?;
+    desk.recorder.marks(&asked.recipe.mark)?;
     let outcomes = all(&mut desk, args, &tasks, &asked, to_stdout)?;
     if let Some(sheet) = &args.preview {
         preview(&mut desk, sheet, &tasks, &outcomes, args.quality)?;

@@ -1,13 +1,15 @@
 //! What can go wrong around jobs, files and the worker.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mien_base::error::ErrorKind;
-use mien_base::id::JobId;
+use mien_base::id::{IdentityId, JobId};
 use mien_base::report::Failure;
 use mien_base::wire::Stage;
 use mien_base::wire::fds::WireError;
 use rustix::io::Errno;
+
+use crate::audit::{BadEntry, Fault};
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -68,12 +70,56 @@ pub enum Error {
     Busy { name: String },
     #[error("Can't hold {what} in memory")]
     Memory { what: &'static str, source: Errno },
+    #[error("The database can't {what}")]
+    Store { what: &'static str, source: rusqlite::Error },
+    /// A transaction that several waited for.
+    #[error("The database could not keep what was written: {detail}")]
+    StoreCommit { detail: String },
+    #[error("Another mien process holds the database; let that one end, then try again")]
+    StoreBusy,
+    #[error("`{}` can't be used: {why}", path.display())]
+    StoreForeign { path: PathBuf, why: String },
+    #[error("Can't {action} `{}`", path.display())]
+    File { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("The thread that writes the database can't run")]
+    StoreThread { source: std::io::Error },
+    #[error("{0}")]
+    Entry(#[from] BadEntry),
+    #[error("The record does not hold: {}{}", first, more_words(*faults))]
+    AuditBroken { first: Fault, faults: usize },
+    #[error(
+        "`{id}` is gone from the database, but {found} pieces of it still stand in the file \
+         `{}`; let other mien processes end and run `mien check`",
+        path.display()
+    )]
+    NotErased { id: IdentityId, found: usize, path: PathBuf },
+
     /// A key or certificate that can't sign.
     #[error("The signing key can't be used: {detail}")]
     SigningKey { detail: String },
     /// A file whose content credentials can't be written or read.
     #[error("The content credentials can't be handled: {detail}")]
     Credentials { detail: String },
+}
+
+fn more_words(faults: usize) -> String {
+    if faults > 1 { format!(", and {} more", faults - 1) } else { String::new() }
+}
+
+/// Names what was tried, for `map_err`.
+pub(crate) fn sql(what: &'static str) -> impl Fn(rusqlite::Error) -> Error {
+    move |source| match source.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
+            Error::StoreBusy
+        }
+        _ => Error::Store { what, source },
+    }
+}
+
+/// Names what was tried with a file, for `map_err`.
+pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { action, path, source }
 }
 
 fn stage_words(stage: Option<Stage>) -> String {
@@ -105,6 +151,15 @@ impl Error {
             | Self::Busy { .. } => ErrorKind::Io,
             Self::NoPicture { .. } => ErrorKind::BadInput,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Store { .. }
+            | Self::StoreCommit { .. }
+            | Self::StoreBusy
+            | Self::StoreForeign { .. }
+            | Self::File { .. } => ErrorKind::Io,
+            Self::StoreThread { .. }
+            | Self::Entry(_)
+            | Self::AuditBroken { .. }
+            | Self::NotErased { .. } => ErrorKind::Internal,
             Self::SigningKey { .. } => ErrorKind::Usage,
             Self::Credentials { .. } => ErrorKind::BadInput,
         }

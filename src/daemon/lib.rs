@@ -4,8 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 #[path = "errors.rs"]
 mod errors;
+pub mod store;
 pub mod kind;
 pub mod files;
 pub mod segments;

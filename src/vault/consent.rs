@@ -237,7 +237,8 @@ fn of_toml(value: toml::Value) -> Value {
 }
 
 /// `YYYY-MM-DD`, or that and `Thh:mm:ssZ`.
-fn parse_time(text: &str) -> Option<Wall> {
+#[must_use]
+pub fn parse_time(text: &str) -> Option<Wall> {
     let (date, time) = text.split_once(['T', ' ']).map_or((text, None), |(d, t)| (d, Some(t)));
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
     let midnight = Wall::from_date(year, month, day)?;

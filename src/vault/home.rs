@@ -64,7 +64,13 @@ impl Home {
         self.cache.join("pictures")
     }
 
-    /// Enrolled sources.
+    /// What can't be fetched again: the database, the sealed segments of its record, keys.
+    #[must_use]
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Enrolled sources as versions before the database kept them.
     #[must_use]
     pub fn identities(&self) -> PathBuf {
         self.data.join("identities")

@@ -27,4 +27,4 @@ pub mod store;
 pub use errors::{Error, Result};
 pub use home::Home;
 pub use models::{ModelSource, ModelStore};
-pub use store::{FileStore, SourceStore, StoredSource};
+pub use store::{OldStore, SourceStore, StoredSource};

@@ -1,15 +1,12 @@
-//! Enrolled sources and their consent records, one folder each: whole or absent at any instant.
+//! What a stored source is, where sources are kept, and the folders that held them before.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use mien_base::clock::Wall;
 use mien_base::consent::{ConsentRecord, SourceRecord};
 use mien_base::id::IdentityId;
 use mien_base::limits;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::errors::{Error, Result};
@@ -28,98 +25,139 @@ pub struct StoredSource {
     pub record: SourceRecord,
     /// PNG file.
     pub portrait: Vec<u8>,
-    pub consent: Option<ConsentRecord>,
+    /// The records that hold together, whether they hold now or not.
+    pub consents: Vec<ConsentRecord>,
 }
 
 /// Where sources are kept.
 pub trait SourceStore {
+    /// What can go wrong there.
+    type Error: From<Error>;
+    /// What shows that a source was erased.
+    type Erased;
+
     /// Stores a new source, with its consent record when there is one, in one step.
     ///
     /// # Errors
-    /// `SourceExists`; `SourceBad` when the record can't be; `TooLarge`, `Io`.
+    /// `SourceExists`; `SourceBad` when the record can't be; those of the store.
     fn put(
         &self,
         record: &SourceRecord,
         portrait: &[u8],
         consent: Option<&ConsentRecord>,
-    ) -> Result<()>;
+    ) -> std::result::Result<(), Self::Error>;
 
-    /// A source with its portrait and consent record.
+    /// A source with its portrait and consent records.
     ///
     /// # Errors
-    /// `SourceUnknown`, `SourceDamaged`, `TooLarge`, `Io`.
-    fn get(&self, id: &IdentityId) -> Result<StoredSource>;
+    /// `SourceUnknown`, `SourceBad`; those of the store.
+    fn get(&self, id: &IdentityId) -> std::result::Result<StoredSource, Self::Error>;
 
     /// Who is enrolled, by name.
     ///
     /// # Errors
-    /// `Io`.
-    fn list(&self) -> Result<Vec<IdentityId>>;
+    /// Those of the store.
+    fn list(&self) -> std::result::Result<Vec<IdentityId>, Self::Error>;
 
-    /// Removes a source, its portrait, embedding and consent record.
+    /// Erases a source: portrait, embedding, keys and consent records.
     ///
     /// # Errors
-    /// `SourceUnknown`, `Io`.
-    fn forget(&self, id: &IdentityId) -> Result<()>;
-
-    /// Stores or replaces the consent record of an enrolled source.
-    ///
-    /// # Errors
-    /// `SourceUnknown`, `Io`.
-    fn put_consent(&self, record: &ConsentRecord) -> Result<()>;
-
-    /// The consent record of a source, when it has one.
-    ///
-    /// # Errors
-    /// `SourceUnknown`, `SourceDamaged`, `Io`.
-    fn consent(&self, id: &IdentityId) -> Result<Option<ConsentRecord>>;
-
-    /// Takes consent back from `at` on; an earlier revocation stands.
-    ///
-    /// # Errors
-    /// `SourceUnknown`, `ConsentMissing`, `SourceDamaged`, `Io`.
-    fn revoke(&self, id: &IdentityId, at: Wall) -> Result<ConsentRecord>;
+    /// `SourceUnknown`; those of the store.
+    fn forget(&self, id: &IdentityId) -> std::result::Result<Self::Erased, Self::Error>;
 }
 
-/// Sources as files: `identities/NAME/{source.json, portrait.png, consent.json}`.
+/// What must hold of a source that is stored.
 ///
-/// `forget` overwrites what it unlinks. Flash and copy-on-write file systems may keep the old
-/// blocks all the same: what must be gone for good needs an encrypted disk.
-#[derive(Debug, Clone)]
-pub struct FileStore {
-    root: PathBuf,
+/// # Errors
+/// `SourceBad` with the fault.
+pub fn check_source(
+    record: &SourceRecord,
+    portrait: &[u8],
+    consents: &[ConsentRecord],
+) -> Result<()> {
+    check(record, portrait, consents)
+        .map_err(|why| Error::SourceBad { id: record.identity.clone(), why })
 }
 
-impl FileStore {
-    /// The sources of a home; makes the folder and finishes what a killed `put` or `forget` left.
+/// Sources as files, as versions before the database kept them: `identities/NAME/{source.json,
+/// portrait.png, consent.json}`. They are only taken over, and then erased.
+///
+/// `erase` overwrites what it unlinks. Flash and copy-on-write file systems may keep the old
+/// blocks all the same.
+#[derive(Debug)]
+pub struct OldStore {
+    root: PathBuf,
+    _lock: files::Lock,
+}
+
+impl OldStore {
+    /// The old sources of a home, held against other processes; `None` when there are none.
     ///
     /// # Errors
     /// `Io`.
-    pub fn open(home: &Home) -> Result<Self> {
-        home.create()?;
-        let store = Self { root: home.identities() };
-        files::private_dir(&store.root)?;
-        let _lock = store.lock()?;
+    pub fn find(home: &Home) -> Result<Option<Self>> {
+        let root = home.identities();
+        if !root.is_dir() {
+            return Ok(None);
+        }
+        let lock = files::Lock::wait(&root.join(".lock"))?;
+        let store = Self { root, _lock: lock };
+        // What a killed `put` or `erase` left.
         for name in store.names()?.iter().filter(|n| n.starts_with('.') && *n != ".lock") {
             shred(&store.root.join(name))?;
         }
-        Ok(store)
+        Ok(Some(store))
     }
 
-    fn lock(&self) -> Result<files::Lock> {
-        files::Lock::wait(&self.root.join(".lock"))
+    /// Who stands there, by name.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn list(&self) -> Result<Vec<IdentityId>> {
+        let names = self.names()?;
+        let ids = names.iter().filter_map(|name| name.parse().ok());
+        Ok(ids.filter(|id: &IdentityId| self.root.join(id.as_str()).is_dir()).collect())
     }
 
-    fn folder(&self, id: &IdentityId) -> PathBuf {
-        self.root.join(id.as_str())
-    }
-
-    fn enrolled(&self, id: &IdentityId) -> Result<PathBuf> {
-        let folder = self.folder(id);
-        if !folder.is_dir() {
-            return Err(Error::SourceUnknown { id: id.clone() });
+    /// A source as it stands there.
+    ///
+    /// # Errors
+    /// `SourceDamaged`, `TooLarge`, `Io`.
+    pub fn get(&self, id: &IdentityId) -> Result<StoredSource> {
+        let folder = self.root.join(id.as_str());
+        let path = folder.join("source.json");
+        let record: SourceRecord = read_json(&path)?;
+        let portrait = files::read_bounded(&folder.join("portrait.png"), PORTRAIT)?;
+        let written = folder.join("consent.json");
+        let consents: Vec<ConsentRecord> =
+            if written.exists() { vec![read_json(&written)?] } else { Vec::new() };
+        let damaged = |why| Error::SourceDamaged { path: path.clone(), why };
+        if record.identity != *id {
+            return Err(damaged(format!("it is bound to `{}`", record.identity)));
         }
-        Ok(folder)
+        check(&record, &portrait, &consents).map_err(damaged)?;
+        Ok(StoredSource { record, portrait, consents })
+    }
+
+    /// Erases a source that was taken over.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn erase(&self, id: &IdentityId) -> Result<()> {
+        // Gone under its name first: a kill from here on leaves work for the next `find`.
+        let doomed = self.root.join(format!(".forget-{id}"));
+        shred(&doomed)?;
+        files::rename(&self.root.join(id.as_str()), &doomed)?;
+        shred(&doomed)
+    }
+
+    /// Removes the folder when nothing is left in it.
+    pub fn close(self) {
+        if self.names().is_ok_and(|names| names.iter().all(|name| name == ".lock")) {
+            // Whoever waits for the lock finds that there is nothing.
+            let _ = fs::remove_file(self.root.join(".lock"));
+            let _ = fs::remove_dir(&self.root);
+        }
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -134,97 +172,11 @@ impl FileStore {
     }
 }
 
-impl SourceStore for FileStore {
-    fn put(
-        &self,
-        record: &SourceRecord,
-        portrait: &[u8],
-        consent: Option<&ConsentRecord>,
-    ) -> Result<()> {
-        let id = &record.identity;
-        check(record, portrait, consent).map_err(|why| Error::SourceBad { id: id.clone(), why })?;
-        let _lock = self.lock()?;
-        let folder = self.folder(id);
-        if folder.exists() {
-            return Err(Error::SourceExists { id: id.clone() });
-        }
-        let new = self.root.join(format!(".new-{id}"));
-        shred(&new)?;
-        DirBuilder::new().mode(0o700).create(&new).map_err(files::io("create", &new))?;
-        files::write_synced(&new.join("source.json"), &json(record))?;
-        files::write_synced(&new.join("portrait.png"), portrait)?;
-        if let Some(consent) = consent {
-            files::write_synced(&new.join("consent.json"), &json(consent))?;
-        }
-        files::sync_dir(&new)?;
-        files::rename(&new, &folder)
-    }
-
-    fn get(&self, id: &IdentityId) -> Result<StoredSource> {
-        let folder = self.enrolled(id)?;
-        let path = folder.join("source.json");
-        let record: SourceRecord = read_json(&path)?;
-        let portrait = files::read_bounded(&folder.join("portrait.png"), PORTRAIT)?;
-        let consent = self.consent(id)?;
-        let damaged = |why| Error::SourceDamaged { path: path.clone(), why };
-        if record.identity != *id {
-            return Err(damaged(format!("it is bound to `{}`", record.identity)));
-        }
-        check(&record, &portrait, consent.as_ref()).map_err(damaged)?;
-        Ok(StoredSource { record, portrait, consent })
-    }
-
-    fn list(&self) -> Result<Vec<IdentityId>> {
-        let names = self.names()?;
-        let ids = names.iter().filter_map(|name| name.parse().ok());
-        Ok(ids.filter(|id| self.folder(id).is_dir()).collect())
-    }
-
-    fn forget(&self, id: &IdentityId) -> Result<()> {
-        let _lock = self.lock()?;
-        let folder = self.enrolled(id)?;
-        // Gone under its name first: a kill from here on leaves work for the next `open`.
-        let doomed = self.root.join(format!(".forget-{id}"));
-        shred(&doomed)?;
-        files::rename(&folder, &doomed)?;
-        shred(&doomed)
-    }
-
-    fn put_consent(&self, record: &ConsentRecord) -> Result<()> {
-        let _lock = self.lock()?;
-        let folder = self.enrolled(&record.identity)?;
-        files::replace(&folder.join("consent.json"), &json(record))
-    }
-
-    fn consent(&self, id: &IdentityId) -> Result<Option<ConsentRecord>> {
-        let path = self.enrolled(id)?.join("consent.json");
-        if !path.exists() {
-            return Ok(None);
-        }
-        let record: ConsentRecord = read_json(&path)?;
-        if record.identity != *id {
-            let why = format!("it is bound to `{}`", record.identity);
-            return Err(Error::SourceDamaged { path, why });
-        }
-        Ok(Some(record))
-    }
-
-    fn revoke(&self, id: &IdentityId, at: Wall) -> Result<ConsentRecord> {
-        let _lock = self.lock()?;
-        let folder = self.enrolled(id)?;
-        let mut record =
-            self.consent(id)?.ok_or_else(|| Error::ConsentMissing { id: id.clone() })?;
-        record.revoked = Some(record.revoked.map_or(at, |earlier| earlier.min(at)));
-        files::replace(&folder.join("consent.json"), &json(&record))?;
-        Ok(record)
-    }
-}
-
 /// What must hold of a stored source; the fault otherwise.
 fn check(
     record: &SourceRecord,
     portrait: &[u8],
-    consent: Option<&ConsentRecord>,
+    consents: &[ConsentRecord],
 ) -> std::result::Result<(), String> {
     if record.embedding.len() > limits::EMBEDDING {
         return Err(format!("its embedding has more than {} values", limits::EMBEDDING));
@@ -245,16 +197,10 @@ fn check(
     if !portrait.starts_with(PNG) || portrait.len() as u64 > PORTRAIT {
         return Err(format!("its portrait must be a PNG of at most {PORTRAIT} bytes"));
     }
-    if consent.is_some_and(|consent| consent.identity != record.identity) {
-        return Err("its consent record is bound to another source".to_owned());
+    if consents.iter().any(|consent| consent.identity != record.identity) {
+        return Err("a consent record of it is bound to another source".to_owned());
     }
     Ok(())
-}
-
-fn json(value: &impl Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(value).expect("plain data with text keys");
-    bytes.push(b'\n');
-    bytes
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
@@ -299,8 +245,8 @@ mod tests {
     use super::*;
     use crate::consent;
     use crate::files::tests::Scratch;
+    use mien_base::clock::Wall;
     use mien_base::consent::Quality;
-    use std::os::unix::fs::PermissionsExt as _;
 
     fn id() -> IdentityId {
         "astronaut".parse().unwrap()
@@ -326,108 +272,86 @@ mod tests {
         consent::parse(consent::TEMPLATE, &id()).unwrap()
     }
 
-    #[test]
-    fn a_source_comes_back_as_it_was_put_and_only_once() {
-        let scratch = Scratch::new();
-        let store = FileStore::open(&Home::at(&scratch.0)).unwrap();
-        store.put(&record(), &portrait(), Some(&consent())).unwrap();
-        let got = store.get(&id()).unwrap();
-        assert_eq!(got.record, record());
-        assert_eq!(got.portrait, portrait());
-        assert_eq!(got.consent, Some(consent()));
-        assert_eq!(store.list().unwrap(), [id()]);
-        let again = store.put(&record(), &portrait(), None).unwrap_err();
-        assert!(matches!(again, Error::SourceExists { .. }));
+    /// As the versions before wrote it.
+    fn written(home: &Home, name: &str) -> PathBuf {
+        let folder = home.identities().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("source.json"), serde_json::to_vec(&record()).unwrap()).unwrap();
+        fs::write(folder.join("portrait.png"), portrait()).unwrap();
+        fs::write(folder.join("consent.json"), serde_json::to_vec(&consent()).unwrap()).unwrap();
+        folder
     }
 
     #[test]
-    fn only_the_owner_can_read_a_source() {
-        let scratch = Scratch::new();
-        let store = FileStore::open(&Home::at(&scratch.0)).unwrap();
-        store.put(&record(), &portrait(), None).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&store.root), 0o700);
-        assert_eq!(mode(&store.folder(&id())), 0o700);
-        assert_eq!(mode(&store.folder(&id()).join("portrait.png")), 0o600);
-    }
-
-    #[test]
-    fn forgetting_overwrites_before_it_unlinks() {
-        let scratch = Scratch::new();
-        let store = FileStore::open(&Home::at(&scratch.0)).unwrap();
-        store.put(&record(), &portrait(), Some(&consent())).unwrap();
-        // A second name for the same blocks shows what became of them.
-        let witness = scratch.0.join("witness");
-        fs::hard_link(store.folder(&id()).join("portrait.png"), &witness).unwrap();
-        store.forget(&id()).unwrap();
-        assert_eq!(fs::read(&witness).unwrap(), vec![0; portrait().len()]);
-        assert!(matches!(store.get(&id()), Err(Error::SourceUnknown { .. })));
-        assert_eq!(store.names().unwrap(), [".lock"]);
-        assert!(matches!(store.forget(&id()), Err(Error::SourceUnknown { .. })));
-    }
-
-    #[test]
-    fn what_a_killed_put_or_forget_left_is_cleared_and_never_listed() {
+    fn an_old_source_is_read_as_it_was_written() {
         let scratch = Scratch::new();
         let home = Home::at(&scratch.0);
-        let store = FileStore::open(&home).unwrap();
+        assert!(OldStore::find(&home).unwrap().is_none());
+        written(&home, "astronaut");
+        let store = OldStore::find(&home).unwrap().unwrap();
+        assert_eq!(store.list().unwrap(), [id()]);
+        let got = store.get(&id()).unwrap();
+        assert_eq!((got.record, got.portrait), (record(), portrait()));
+        assert_eq!(got.consents, [consent()]);
+    }
+
+    #[test]
+    fn erasing_overwrites_before_it_unlinks_and_leaves_no_folder() {
+        let scratch = Scratch::new();
+        let home = Home::at(&scratch.0);
+        let folder = written(&home, "astronaut");
+        // A second name for the same blocks shows what became of them.
+        let witness = scratch.0.join("witness");
+        fs::hard_link(folder.join("portrait.png"), &witness).unwrap();
+        let store = OldStore::find(&home).unwrap().unwrap();
+        store.erase(&id()).unwrap();
+        store.close();
+        assert_eq!(fs::read(&witness).unwrap(), vec![0; portrait().len()]);
+        assert!(!home.identities().exists());
+    }
+
+    #[test]
+    fn what_a_killed_put_or_erase_left_is_cleared_and_never_listed() {
+        let scratch = Scratch::new();
+        let home = Home::at(&scratch.0);
         for left in [".new-astronaut", ".forget-hopper"] {
-            fs::create_dir(store.root.join(left)).unwrap();
-            fs::write(store.root.join(left).join("portrait.png"), b"half").unwrap();
+            fs::create_dir_all(home.identities().join(left)).unwrap();
+            fs::write(home.identities().join(left).join("portrait.png"), b"half").unwrap();
         }
+        let store = OldStore::find(&home).unwrap().unwrap();
         assert_eq!(store.list().unwrap(), []);
-        store.put(&record(), &portrait(), None).unwrap();
-        let store = FileStore::open(&home).unwrap();
-        assert_eq!(store.names().unwrap(), [".lock", "astronaut"]);
+        assert_eq!(store.names().unwrap(), [".lock"]);
     }
 
     #[test]
-    fn revoking_keeps_the_earliest_time() {
-        let scratch = Scratch::new();
-        let store = FileStore::open(&Home::at(&scratch.0)).unwrap();
-        store.put(&record(), &portrait(), None).unwrap();
-        let missing = store.revoke(&id(), Wall(5)).unwrap_err();
-        assert!(matches!(missing, Error::ConsentMissing { .. }));
-        store.put_consent(&consent()).unwrap();
-        assert_eq!(store.revoke(&id(), Wall(50)).unwrap().revoked, Some(Wall(50)));
-        assert_eq!(store.revoke(&id(), Wall(90)).unwrap().revoked, Some(Wall(50)));
-        assert_eq!(store.consent(&id()).unwrap().unwrap().revoked, Some(Wall(50)));
-    }
-
-    #[test]
-    fn a_source_that_can_not_be_is_not_stored() {
-        let scratch = Scratch::new();
-        let store = FileStore::open(&Home::at(&scratch.0)).unwrap();
+    fn a_source_that_can_not_be_is_refused() {
         let mut nan = record();
         nan.mesh[3][1] = f32::NAN;
         let mut wide = record();
         wide.embedding = vec![0.0; limits::EMBEDDING + 1];
         let mut other = consent();
         other.identity = "hopper".parse().unwrap();
+        assert!(check_source(&record(), &portrait(), &[consent()]).is_ok());
         for refused in [
-            store.put(&nan, &portrait(), None),
-            store.put(&wide, &portrait(), None),
-            store.put(&record(), b"GIF89a", None),
-            store.put(&record(), &portrait(), Some(&other)),
+            check_source(&nan, &portrait(), &[]),
+            check_source(&wide, &portrait(), &[]),
+            check_source(&record(), b"GIF89a", &[]),
+            check_source(&record(), &portrait(), &[other]),
         ] {
             assert!(matches!(refused, Err(Error::SourceBad { .. })), "{refused:?}");
         }
-        assert_eq!(store.list().unwrap(), []);
     }
 
     #[test]
     fn a_record_copied_to_another_name_or_with_unknown_keys_is_damaged() {
         let scratch = Scratch::new();
-        let store = FileStore::open(&Home::at(&scratch.0)).unwrap();
-        store.put(&record(), &portrait(), Some(&consent())).unwrap();
+        let home = Home::at(&scratch.0);
+        let folder = written(&home, "astronaut");
+        written(&home, "hopper");
+        let store = OldStore::find(&home).unwrap().unwrap();
         let hopper: IdentityId = "hopper".parse().unwrap();
-        fs::create_dir(store.folder(&hopper)).unwrap();
-        for name in ["source.json", "portrait.png", "consent.json"] {
-            fs::copy(store.folder(&id()).join(name), store.folder(&hopper).join(name)).unwrap();
-        }
-        assert!(matches!(store.consent(&hopper), Err(Error::SourceDamaged { .. })));
         assert!(matches!(store.get(&hopper), Err(Error::SourceDamaged { .. })));
-        let path = store.folder(&id()).join("consent.json");
+        let path = folder.join("consent.json");
         let text = fs::read_to_string(&path).unwrap().replacen('{', "{\"x\": 1,", 1);
         fs::write(&path, text).unwrap();
         assert!(matches!(store.get(&id()), Err(Error::SourceDamaged { .. })));

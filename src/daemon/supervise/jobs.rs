@@ -83,6 +83,26 @@ pub trait Seal: std::fmt::Debug {
     fn seal_clip(&self, clip: File, sealed: File, report: &ClipReport) -> Result<u64>;
 }
 
+/// What is about to appear.
+#[derive(Debug)]
+pub enum Ended<'a> {
+    /// A picture that was processed.
+    Picture { mark: &'a Mark, report: &'a PictureReport, written: &'a Written },
+    /// A picture with boxes drawn, its faces as they were.
+    Drawn { mark: &'a Mark, report: &'a PictureReport, written: &'a Written },
+    /// Several pictures on one sheet.
+    Sheet { mark: &'a Mark, written: &'a Written },
+}
+
+/// Is told of each output before it appears.
+pub trait Witness: std::fmt::Debug {
+    /// Keeps what a job did.
+    ///
+    /// # Errors
+    /// When that can't be kept; then the output does not appear.
+    fn ends(&self, job: JobId, ended: &Ended<'_>) -> Result<()>;
+}
+
 /// What became of a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
@@ -97,6 +117,11 @@ pub struct Finished {
 pub(super) const OTHER: Error = Error::Protocol { what: "an answer of another kind" };
 
 impl Supervisor {
+    /// Tells the witness, when there is one.
+    pub(super) fn tell(&self, job: JobId, ended: &Ended<'_>) -> Result<()> {
+        self.witness.as_ref().map_or(Ok(()), |witness| witness.ends(job, ended))
+    }
+
     /// Processes one picture; the output is there, whole and marked, or untouched.
     ///
     /// # Errors
@@ -132,6 +157,9 @@ impl Supervisor {
         };
         match self.run(job.job, &needs, make)? {
             (Event::Done { report, written, .. }, pending, attempts) => {
+                let mark = &job.recipe.mark;
+                let ended = Ended::Picture { mark, report: &report, written: &written };
+                self.tell(job.job, &ended)?;
                 match seal {
                     Some(seal) => {
                         let file = pending.into_bytes(written.bytes)?;
@@ -169,7 +197,13 @@ impl Supervisor {
         match self.run(job.job, &needs, make)? {
             (Event::Detected { report, written, .. }, pending, attempts) => {
                 match (pending, written) {
-                    (Some(pending), Some(written)) => pending.commit(written.bytes)?,
+                    (Some(pending), Some(written)) => {
+                        if let Some((.., mark)) = job.draw {
+                            let ended = Ended::Drawn { mark, report: &report, written: &written };
+                            self.tell(job.job, &ended)?;
+                        }
+                        pending.commit(written.bytes)?;
+                    }
                     (None, None) => {}
                     _ => return Err(OTHER),
                 }
@@ -266,6 +300,7 @@ impl Supervisor {
         };
         match self.run(job.job, &[], make)? {
             (Event::Sheeted { written, .. }, pending, _) => {
+                self.tell(job.job, &Ended::Sheet { mark: job.mark, written: &written })?;
                 pending.commit(written.bytes)?;
                 Ok(written)
             }

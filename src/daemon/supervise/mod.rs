@@ -35,7 +35,7 @@ use mien_vault::models::ModelSource;
 
 pub use clips::{ClipDetectJob, ClipFinished, ClipJob, Watch};
 pub use config::{Backoff, WorkerConfig};
-pub use jobs::{DetectJob, EnrolJob, Finished, ProcessJob, Seal, SheetJob};
+pub use jobs::{DetectJob, Ended, EnrolJob, Finished, ProcessJob, Seal, SheetJob, Witness};
 pub use pace::Hang;
 
 use crate::{Error, Result};
@@ -78,6 +78,7 @@ pub struct Supervisor {
     clock: Arc<dyn Clock>,
     stop: Arc<AtomicBool>,
     pause: Arc<AtomicBool>,
+    witness: Option<Arc<dyn Witness>>,
     spawner: Spawner,
     link: Option<Link>,
     pace: Pace,
@@ -128,6 +129,7 @@ impl Supervisor {
             clock,
             stop: Arc::new(AtomicBool::new(false)),
             pause: Arc::new(AtomicBool::new(false)),
+            witness: None,
             spawner,
             link: None,
             pace: Pace::default(),
@@ -151,6 +153,11 @@ impl Supervisor {
     #[must_use]
     pub fn pause_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.pause)
+    }
+
+    /// From the next job on no output appears that the witness did not keep.
+    pub fn set_witness(&mut self, witness: Arc<dyn Witness>) {
+        self.witness = Some(witness);
     }
 
     /// From the next job on this policy holds, and nothing of the one before.

@@ -1,0 +1,230 @@
+//! The database as commands use it: opened in one place, and the rows that they leave in the record.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use mien_base::clock::{Clock as _, SystemClock, Wall};
+use mien_base::consent::{ConsentRecord, Scope};
+use mien_base::error::ErrorKind;
+use mien_base::id::{IdentityId, JobId};
+use mien_base::recipe::{Mark, Recipe};
+use mien_base::report::{FaceReport, MarkReport};
+use mien_daemon::audit::{self, Entry, Face, Kind};
+use mien_daemon::store::{LocalKeys, PATIENCE, Parts, Store};
+use mien_daemon::supervise::{Ended, Witness};
+use mien_vault::Home;
+use mien_vault::random::SystemRandom;
+
+use super::error::{Error, Result};
+use super::out;
+
+/// Opens the database of a home; says what was made or taken over on the way.
+pub(crate) fn open(home: &Home, clock: Arc<SystemClock>, quiet: bool) -> Result<Store> {
+    home.create()?;
+    let say = |text: String| {
+        if !quiet {
+            out::note(&format!("mien: {text}"));
+        }
+    };
+    let keys = LocalKeys::open(&home.keys(), &mut SystemRandom)?;
+    for (what, id) in keys.made() {
+        let at = home.keys().display().to_string();
+        let text = match *what {
+            "consent" => {
+                format!("made the key {id} in {at}: it signs consent that is entered here")
+            }
+            _ => format!("made the key {id} in {at}: it signs the {what} record"),
+        };
+        say(text);
+    }
+    let random = Box::new(SystemRandom);
+    let parts = Parts { clock, keys: Arc::new(keys), random, patience: PATIENCE };
+    let store = Store::open(home.data(), parts)?;
+    let imported = store.import(home)?;
+    for id in &imported.taken {
+        say(format!("{id}: taken over from a file into the database, and the file erased"));
+    }
+    for (id, why) in &imported.left {
+        out::note(&format!("{id}: left in {}: {why}", home.identities().display()));
+    }
+    Ok(store)
+}
+
+/// Puts a row into the record for each output before it appears.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    pub store: Arc<Store>,
+    pub clock: Arc<SystemClock>,
+    /// Wall time of the jobs, by which consent is judged.
+    pub wall: Wall,
+    /// An output may appear although its row could not be written.
+    pub lenient: bool,
+}
+
+impl Recorder {
+    /// Writes a row now. When it can't be, that is an error unless the user takes the risk.
+    pub(crate) fn write(&self, entry: Entry) -> mien_daemon::Result<()> {
+        match self.store.append(entry) {
+            Ok(_) => Ok(()),
+            Err(error) if self.lenient => {
+                out::note(&format!("not recorded: {}", Error::from(error).chain()));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn entry(&self, kind: Kind, body: Value) -> Entry {
+        Entry::new(kind, self.clock.wall(), body)
+    }
+
+    /// A job that left nothing.
+    pub(crate) fn failed(&self, job: JobId, kind: ErrorKind) {
+        let row = match kind {
+            ErrorKind::NoConsent | ErrorKind::ContentRefused => Kind::Refused,
+            ErrorKind::Quarantined => Kind::Fault,
+            _ => Kind::Job,
+        };
+        let body = json!({ "outcome": "failed", "reason": kind.reason() });
+        self.aside(self.entry(row, body).of_job(job));
+    }
+
+    /// A command that was refused before it became a job.
+    pub(crate) fn refused(&self, command: &str, kind: ErrorKind) {
+        let body = json!({ "command": command, "reason": kind.reason() });
+        self.aside(self.entry(Kind::Refused, body));
+    }
+
+    /// Consent that was given for one command alone.
+    pub(crate) fn borrowed(&self, consent: &ConsentRecord) -> mien_daemon::Result<()> {
+        let body = json!({
+            "borrowed": true,
+            "scope": consent.scope,
+            "granted": consent.granted.to_string(),
+            "expires": consent.expires.to_string(),
+            "evidence": consent.evidence,
+            "operator": consent.operator,
+        });
+        self.write(self.entry(Kind::Grant, body).about(&consent.identity))
+    }
+
+    /// Mark settings other than the usual ones.
+    pub(crate) fn marks(&self, mark: &Mark) -> mien_daemon::Result<()> {
+        let usual = Recipe::default().mark;
+        // Device and counter are of this machine and this job, and stand in each job's row.
+        let (device, counter) = (usual.device, usual.counter);
+        if (Mark { device, counter, ..mark.clone() }) == usual {
+            return Ok(());
+        }
+        self.write(self.entry(Kind::Marks, settings(mark)))
+    }
+
+    /// Where nothing leaves anyway: what can't be recorded is only said.
+    fn aside(&self, entry: Entry) {
+        if let Err(error) = self.store.append(entry) {
+            out::note(&format!("not recorded: {}", Error::from(error).chain()));
+        }
+    }
+
+    /// Names of the records by which sources could be swapped in.
+    fn consents(&self, faces: &[Face]) -> mien_daemon::Result<Vec<String>> {
+        let mut names = Vec::new();
+        let sources = faces.iter().filter_map(|face| face.did.strip_prefix("swap:"));
+        let mut sources: Vec<IdentityId> =
+            sources.filter_map(|source| source.split([',', ' ']).next()?.parse().ok()).collect();
+        sources.sort();
+        sources.dedup();
+        for source in sources {
+            // A source that was borrowed for this command stands in no table.
+            let found = self.store.consents(Some(&source)).unwrap_or_default();
+            let holds = found.into_iter().filter(|stored| {
+                stored.record.as_ref().is_ok_and(|(_, consent)| {
+                    consent.scope.contains(&Scope::Swap)
+                        && consent.revoked.is_none()
+                        && consent.granted <= self.wall
+                        && self.wall < consent.expires
+                })
+            });
+            names.extend(holds.map(|stored| stored.id.to_string()));
+        }
+        Ok(names)
+    }
+}
+
+impl Witness for Recorder {
+    fn ends(&self, job: JobId, ended: &Ended<'_>) -> mien_daemon::Result<()> {
+        let entry = match ended {
+            Ended::Picture { mark, report, written } => {
+                let faces = faces(&report.faces, report.width, report.height);
+                let consents = self.consents(&faces)?;
+                let body = json!({
+                    "outcome": "done",
+                    "output": hex(&written.digest),
+                    "bytes": written.bytes,
+                    "mark": settings(mark),
+                    "marks": report.marks.as_ref().map(marks),
+                    "consents": consents,
+                });
+                Entry { faces, ..self.entry(Kind::Job, body) }
+            }
+            Ended::Drawn { mark, report, written } => {
+                let faces = faces(&report.faces, report.width, report.height);
+                let body = json!({
+                    "outcome": "done",
+                    "what": "boxes drawn, faces left as they are",
+                    "output": hex(&written.digest),
+                    "bytes": written.bytes,
+                    "mark": settings(mark),
+                });
+                Entry { faces, ..self.entry(Kind::Job, body) }
+            }
+            Ended::Sheet { mark, written } => {
+                let body = json!({
+                    "outcome": "done",
+                    "what": "sheet",
+                    "output": hex(&written.digest),
+                    "bytes": written.bytes,
+                    "mark": settings(mark),
+                });
+                self.entry(Kind::Job, body)
+            }
+        };
+        self.write(entry.of_job(job))
+    }
+}
+
+fn faces(reports: &[FaceReport], width: u32, height: u32) -> Vec<Face> {
+    reports
+        .iter()
+        .map(|report| Face {
+            place: audit::place(report.rect, width, height),
+            did: report.done.clone(),
+            who: report.identity.as_ref().map(|(who, _)| who.clone()),
+        })
+        .collect()
+}
+
+fn marks(marks: &MarkReport) -> Value {
+    json!({
+        "visible": marks.visible,
+        "invisible": marks.invisible,
+        "metadata": marks.metadata,
+        "payload": marks.payload,
+    })
+}
+
+/// How a picture is marked; fractions as ten-thousandths.
+fn settings(mark: &Mark) -> Value {
+    json!({
+        "device": mark.device.get(),
+        "counter": mark.counter,
+        "label_height": (mark.label_height * 1e4).round() as i64,
+        "corner": mark.corner,
+        "producer": mark.producer,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    mien_vault::text::hex(bytes)
+}

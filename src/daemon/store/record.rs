@@ -1,0 +1,180 @@
+//! The rows of the record: added inside a transaction, read back as links of the chain.
+
+use std::collections::BTreeSet;
+
+use mien_base::clock::Wall;
+use mien_base::id::JobId;
+use mien_vault::sign::KeyPair;
+use rusqlite::{Connection, OptionalExtension as _, Params, Row as SqlRow, params};
+use serde::Serialize;
+
+use crate::audit::{Entry, Hash, Head, Kind, Link, Row};
+use crate::errors::{Result, sql};
+
+/// Rows after which a head is signed without being asked for.
+const SIGNED_EVERY: u64 = 1024;
+/// Numbers of `audit_where` that belong to one row.
+pub(super) const FACES: u64 = 512;
+/// What a row is read from, in this order.
+pub(super) const COLUMNS: &str = "seq, at, kind, camera, job, who, faces, body, prev, hash";
+
+/// Runs a statement that is kept for the next time.
+pub(super) fn run(conn: &Connection, statement: &str, values: impl Params) -> Result<usize> {
+    conn.prepare_cached(statement)
+        .and_then(|mut statement| statement.execute(values))
+        .map_err(sql("keep what was written"))
+}
+
+/// Number and hash of the last row; where a sealed segment ended when the table is empty.
+pub(super) fn end(conn: &Connection) -> Result<(u64, Hash)> {
+    let last = |statement: &str| {
+        conn.prepare_cached(statement)
+            .and_then(|mut statement| {
+                statement.query_row([], |row| Ok((row.get(0)?, Hash(row.get(1)?)))).optional()
+            })
+            .map_err(sql("be read"))
+    };
+    let found = match last("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1")? {
+        Some(found) => Some(found),
+        None => last("SELECT last, head FROM audit_segment ORDER BY last DESC LIMIT 1")?,
+    };
+    Ok(found.unwrap_or((0, Hash::NONE)))
+}
+
+/// Adds an entry at the end, and to what queries look into.
+pub(super) fn append(conn: &Connection, key: &KeyPair, entry: Entry) -> Result<Link> {
+    let (last, prev) = end(conn)?;
+    let link = Link::of(Row { seq: last + 1, prev, entry })?;
+    insert(conn, &link)?;
+    if link.row.seq.is_multiple_of(SIGNED_EVERY) {
+        sign_head(conn, key, link.row.entry.at)?;
+    }
+    Ok(link)
+}
+
+fn insert(conn: &Connection, link: &Link) -> Result<()> {
+    let Entry { kind, at, camera, job, who, faces, body } = &link.row.entry;
+    let (seq, job) = (link.row.seq, job.map(|job| job.0));
+    let about = who.as_ref().map(|who| who.as_str());
+    let listed = (!faces.is_empty()).then(|| json(faces));
+    run(
+        conn,
+        "INSERT INTO audit (seq, at, kind, camera, job, who, faces, body, prev, hash)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![
+            seq,
+            at.0,
+            kind.word(),
+            camera,
+            job,
+            about,
+            listed,
+            json(body),
+            link.row.prev.0,
+            link.hash.0
+        ],
+    )?;
+    for who in named(&link.row.entry) {
+        let statement = "INSERT INTO audit_who (who, at, seq) VALUES (?1, ?2, ?3)";
+        run(conn, statement, params![who, at.0, seq])?;
+    }
+    let camera = match camera {
+        Some(camera) if !faces.is_empty() => number_of(conn, camera)?,
+        _ => 0,
+    };
+    for (n, face) in (0..).zip(faces) {
+        let [x0, y0, x1, y1] = face.place;
+        run(
+            conn,
+            "INSERT INTO audit_where (id, x0, x1, y0, y1, t0, t1, c0, c1)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?7)",
+            params![seq * FACES + n, x0, x1, y0, y1, tick(*at), camera],
+        )?;
+    }
+    Ok(())
+}
+
+/// Everybody whom an entry is about or names, each once.
+pub(super) fn named(entry: &Entry) -> BTreeSet<&str> {
+    let faces = entry.faces.iter().filter_map(|face| face.who.as_ref());
+    entry.who.iter().chain(faces).map(|who| who.as_str()).collect()
+}
+
+/// A time as `audit_where` holds it: 32 bits, the seconds since 2020, cut off at 2088.
+pub(super) fn tick(at: Wall) -> i32 {
+    const FROM: u64 = 1_577_836_800;
+    i32::try_from(at.0.saturating_sub(FROM)).unwrap_or(i32::MAX)
+}
+
+/// The number of a camera; a new one gets the next.
+fn number_of(conn: &Connection, camera: &str) -> Result<i64> {
+    if let Some(number) = find_camera(conn, camera)? {
+        return Ok(number);
+    }
+    run(conn, "INSERT INTO audit_camera (name) VALUES (?1)", [camera])?;
+    Ok(conn.last_insert_rowid())
+}
+
+/// The number of a camera that the record speaks of.
+pub(super) fn find_camera(conn: &Connection, camera: &str) -> Result<Option<i64>> {
+    conn.prepare_cached("SELECT id FROM audit_camera WHERE name = ?1")
+        .and_then(|mut statement| statement.query_row([camera], |row| row.get(0)).optional())
+        .map_err(sql("be read"))
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data with text keys")
+}
+
+/// Signs the end of the record, unless a head stands there.
+pub(super) fn sign_head(conn: &Connection, key: &KeyPair, at: Wall) -> Result<()> {
+    let (seq, hash) = end(conn)?;
+    let signed: Option<u64> = conn
+        .query_row("SELECT max(seq) FROM audit_head", [], |row| row.get(0))
+        .map_err(sql("be read"))?;
+    if seq == 0 || signed.is_some_and(|signed| signed >= seq) {
+        return Ok(());
+    }
+    let envelope = Head { at, hash, seq }.sign(key);
+    let statement = "INSERT INTO audit_head (seq, at, key, envelope) VALUES (?1, ?2, ?3, ?4)";
+    run(conn, statement, params![seq, at.0, key.public().to_string(), envelope])?;
+    Ok(())
+}
+
+/// A stored row as it was read.
+pub(super) enum Stored {
+    Link(Link),
+    /// What stands there is no row: its number, its hash when there is one, and why.
+    Bad(u64, Option<Hash>, &'static str),
+}
+
+/// Reads a row of `COLUMNS`. What can't be one is told apart from what can't be read.
+pub(super) fn read(row: &SqlRow<'_>) -> rusqlite::Result<Stored> {
+    let seq: u64 = row.get(0)?;
+    let hash = row.get(9).ok().map(Hash);
+    Ok(match parts(row) {
+        Some((entry, prev)) => match hash {
+            Some(hash) => Stored::Link(Link { row: Row { seq, prev, entry }, hash }),
+            None => Stored::Bad(seq, None, "its hash is none"),
+        },
+        None => Stored::Bad(seq, hash, "one of its columns can't be"),
+    })
+}
+
+fn parts(row: &SqlRow<'_>) -> Option<(Entry, Hash)> {
+    let who: Option<String> = row.get(5).ok()?;
+    let faces: Option<String> = row.get(6).ok()?;
+    let body: String = row.get(7).ok()?;
+    let job: Option<[u8; 16]> = row.get(4).ok()?;
+    let entry = Entry {
+        at: Wall(row.get(1).ok()?),
+        kind: Kind::of_word(row.get_ref(2).ok()?.as_str().ok()?)?,
+        camera: row.get(3).ok()?,
+        job: job.map(JobId),
+        who: who.map(|who| who.parse()).transpose().ok()?,
+        faces: faces.map_or(Ok(Vec::new()), |faces| serde_json::from_str(&faces)).ok()?,
+        body: serde_json::from_str(&body).ok()?,
+    };
+    // An empty list is stored as none: a list that is there and empty was put there by hand.
+    Some((entry, Hash(row.get(8).ok()?)))
+}
