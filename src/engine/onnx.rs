@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use mien_base::limits::TENSOR_VALUES;
+use mien_nn::protobuf::{Field, Fields, Found, text};
 
 use crate::contract::Dim;
 use crate::tensor::Tensor;
@@ -40,63 +41,6 @@ impl Declared {
 pub(crate) struct Facts {
     pub(crate) inputs: Vec<Declared>,
     pub(crate) outputs: Vec<Declared>,
-}
-
-type Found<T> = std::result::Result<T, String>;
-
-/// A protobuf field: its number and its value.
-enum Field<'a> {
-    Number(u32, u64),
-    Bytes(u32, &'a [u8]),
-    /// Fixed 32 or 64 bit: the content is not needed here.
-    Fixed(u32, &'a [u8]),
-}
-
-/// Fields of one message, in order.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn varint(&mut self) -> Found<u64> {
-        let mut value = 0_u64;
-        for (i, &byte) in self.0.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if byte & 0x80 == 0 {
-                self.0 = &self.0[i + 1..];
-                return Ok(value);
-            }
-        }
-        Err("a number is cut off".into())
-    }
-
-    fn take(&mut self, length: u64) -> Found<&'a [u8]> {
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let (head, tail) =
-            self.0.split_at_checked(length).ok_or("a part reaches beyond the file's end")?;
-        self.0 = tail;
-        Ok(head)
-    }
-
-    fn next(&mut self) -> Found<Option<Field<'a>>> {
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).map_err(|_| "a field number is too large")?;
-        Ok(Some(match tag & 7 {
-            0 => Field::Number(number, self.varint()?),
-            1 => Field::Fixed(number, self.take(8)?),
-            2 => {
-                let length = self.varint()?;
-                Field::Bytes(number, self.take(length)?)
-            }
-            5 => Field::Fixed(number, self.take(4)?),
-            kind => return Err(format!("field {number} has the unknown wire type {kind}")),
-        }))
-    }
-}
-
-fn text(bytes: &[u8]) -> Found<&str> {
-    std::str::from_utf8(bytes).map_err(|_| "a name is not UTF-8".into())
 }
 
 /// A tensor's claims, checked, and where its values are.

@@ -2,3 +2,26 @@
 //! and planned buffers, and runs without allocating.
 //!
 //! Read downwards: each module uses only those above it.
+
+#[path = "errors.rs"]
+mod errors;
+pub mod protobuf;
+pub mod simd;
+mod constant;
+mod graph;
+mod patterns;
+mod ops;
+mod lower;
+mod fuse;
+mod layout;
+mod pointwise;
+mod spatial;
+mod shapes;
+mod plan;
+mod run;
+mod network;
+
+pub use errors::{Error, Result};
+pub use network::{Input, Memory, Network, Output};
+pub use simd::Level;
+pub use simd::team::Team;

@@ -1,18 +1,20 @@
 //! The CPU backend: the embedded default, and the reference for every other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use ::rten::ThreadPool;
 use mien_base::model::Manifest;
+use mien_nn::Team;
 use mien_pixels::geometry::{Affine2, Roi, Size};
 use mien_pixels::view::{Grey, Rgb};
 use mien_pixels::{blend, raster, skin, stdm, tone};
-use rten::ThreadPool;
 
 use crate::Result;
 use crate::backend::{Backend, Cover, Likeness, MeshWarp, Normalise, Shape, Tone};
 use crate::contract::Contract;
 use crate::tensor::Tensor;
 
+mod rten;
 mod session;
 mod ops;
 
@@ -26,11 +28,16 @@ pub struct Picture(Rgb);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alpha(Grey);
 
-/// The CPU: rten for models, `mien_pixels` for pictures.
-#[derive(Debug)]
+/// The CPU: our engine for models, rten for those that it refuses, `mien_pixels` for pictures.
 pub struct Cpu {
-    pool: Arc<ThreadPool>,
+    shared: session::Shared,
     scratch: ops::Scratch,
+}
+
+impl std::fmt::Debug for Cpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cpu").field("threads", &self.shared.team.threads()).finish_non_exhaustive()
+    }
 }
 
 impl Cpu {
@@ -41,9 +48,20 @@ impl Cpu {
     /// nothing starts a thread or reads /proc later, inside a sandbox. It sleeps while models run.
     #[must_use]
     pub fn new(threads: usize) -> Self {
-        rten::thread_pool().run(|| ());
+        ::rten::thread_pool().run(|| ());
         let pool = Arc::new(ThreadPool::with_num_threads(threads.max(1)));
-        Self { pool, scratch: ops::Scratch::default() }
+        let team = Arc::new(Team::new(threads.max(1)));
+        let memory = Arc::new(Mutex::new(Vec::new()));
+        let shared = session::Shared { pool, team, memory, only_rten: false };
+        Self { shared, scratch: ops::Scratch::default() }
+    }
+
+    /// The same with every model on rten: what our engine is compared with.
+    #[must_use]
+    pub fn on_rten(threads: usize) -> Self {
+        let mut cpu = Self::new(threads);
+        cpu.shared.only_rten = true;
+        cpu
     }
 }
 
@@ -58,7 +76,7 @@ impl Backend for Cpu {
     }
 
     fn load(&self, manifest: &Manifest, contract: &Contract, bytes: Vec<u8>) -> Result<Session> {
-        Session::load(manifest.id.as_str(), contract, bytes, Arc::clone(&self.pool))
+        Session::load(manifest.id.as_str(), contract, bytes, &self.shared)
     }
 
     fn adopt(&self, image: Rgb) -> Result<Picture> {

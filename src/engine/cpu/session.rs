@@ -1,171 +1,64 @@
-//! One model on rten: loaded from bytes, checked against its contract, and every run checked.
+//! One model on our engine, or on rten where ours refuses it: loaded from bytes, checked against
+//! its contract, and every run checked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mien_base::limits::MODEL_FILE;
-use rten::{ModelOptions, NodeId, OpRegistry, RunOptions, ThreadPool, Value, ValueOrView};
-use rten_tensor::{Layout, TensorView};
+use mien_nn::{Input, Memory, Network, Output, Team};
+use rten::ThreadPool;
 
+use super::rten::{Rten, panic_text};
 use crate::backend;
 use crate::contract::{Contract, Dim, Port};
 use crate::onnx::{self, Declared};
 use crate::tensor::{Tensor, all_finite, values};
 use crate::{Error, Result};
 
-/// A loaded model. rten holds one f32 copy of the weights; the file's bytes are freed.
-pub struct Session {
-    name: String,
-    model: rten::Model,
-    pool: Arc<ThreadPool>,
-    inputs: Vec<Slot>,
-    outputs: Vec<Slot>,
-    declared_inputs: Vec<Port>,
-    declared_outputs: Vec<Port>,
+/// What sessions of one backend run on.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) pool: Arc<ThreadPool>,
+    pub(super) team: Arc<Team>,
+    /// One for each run at a time; what a run leaves, the next takes, of whichever session.
+    pub(super) memory: Arc<Mutex<Vec<Memory>>>,
+    /// Run every model on rten.
+    pub(super) only_rten: bool,
 }
 
-/// Where a port of the contract is in the graph, and what is checked there at each run.
-struct Slot {
-    node: NodeId,
-    port: Port,
+enum Runtime {
+    Ours {
+        network: Box<Network>,
+        /// Which of the session's inputs each of the network's is.
+        order: Vec<usize>,
+        shared: Shared,
+    },
+    Rten(Box<Rten>),
+}
+
+/// A loaded model. Its weights are held once, as f32; the file's bytes are freed.
+pub struct Session {
+    name: String,
+    runtime: Runtime,
+    checked_inputs: Vec<Port>,
+    checked_outputs: Vec<Port>,
+    declared_inputs: Vec<Port>,
+    declared_outputs: Vec<Port>,
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = (&self.declared_inputs, &self.declared_outputs);
-        f.debug_struct("Session").field("model", &self.name).field("ports", &shown).finish()
+        let runtime = match self.runtime {
+            Runtime::Ours { .. } => "ours",
+            Runtime::Rten(_) => "rten",
+        };
+        f.debug_struct("Session")
+            .field("model", &self.name)
+            .field("runtime", &runtime)
+            .field("ports", &shown)
+            .finish()
     }
-}
-
-/// The operators that face networks are made of. No control flow, sequences or generators of
-/// noise: what is not here is refused at load.
-fn operators() -> OpRegistry {
-    rten::op_registry!(
-        Abs,
-        Add,
-        And,
-        ArgMax,
-        ArgMin,
-        AveragePool,
-        BatchNormalization,
-        Cast,
-        Ceil,
-        Clip,
-        Concat,
-        ConstantOfShape,
-        Conv,
-        ConvInteger,
-        ConvTranspose,
-        Cos,
-        CumSum,
-        DepthToSpace,
-        DequantizeLinear,
-        Div,
-        DynamicQuantizeLinear,
-        Einsum,
-        Elu,
-        Equal,
-        Erf,
-        Exp,
-        Expand,
-        Flatten,
-        Floor,
-        Gather,
-        GatherElements,
-        GatherND,
-        Gelu,
-        Gemm,
-        GlobalAveragePool,
-        Greater,
-        GreaterOrEqual,
-        GridSample,
-        HardSigmoid,
-        HardSwish,
-        Identity,
-        InstanceNormalization,
-        LayerNormalization,
-        LeakyRelu,
-        Less,
-        LessOrEqual,
-        Log,
-        LogSoftmax,
-        LpNormalization,
-        MatMul,
-        MatMulInteger,
-        Max,
-        MaxPool,
-        Mean,
-        Min,
-        Mod,
-        Mul,
-        Neg,
-        NonMaxSuppression,
-        NonZero,
-        Not,
-        OneHot,
-        Or,
-        Pad,
-        Pow,
-        PRelu,
-        QuantizeLinear,
-        Range,
-        Reciprocal,
-        ReduceL2,
-        ReduceMax,
-        ReduceMean,
-        ReduceMin,
-        ReduceProd,
-        ReduceSum,
-        ReduceSumSquare,
-        Relu,
-        Reshape,
-        Resize,
-        Round,
-        ScatterElements,
-        ScatterND,
-        Shape,
-        Sigmoid,
-        Sign,
-        Sin,
-        Size,
-        Slice,
-        Softmax,
-        Softplus,
-        Softsign,
-        Split,
-        Sqrt,
-        Squeeze,
-        Sub,
-        Sum,
-        Tanh,
-        Tile,
-        TopK,
-        Transpose,
-        Unsqueeze,
-        Upsample,
-        Where
-    )
-}
-
-/// What a panic said.
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("the runtime panicked: {}", text.unwrap_or("without a word"))
-}
-
-/// Every inner cause of an error in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 fn shown(shape: &[Dim]) -> String {
@@ -226,12 +119,45 @@ fn declared_port(declared: &Declared) -> Port {
     Port { name: declared.name.clone(), shape: declared.shape.clone().unwrap_or_default() }
 }
 
+/// A shape to try a model with: what it or its contract says, and something small for the rest.
+fn trial(declared: &Port, port: &Port) -> Option<Vec<usize>> {
+    let rank = declared.shape.len().max(port.shape.len());
+    let fixed = |shape: &[Dim], axis: usize| match shape.get(axis) {
+        Some(Dim::Fixed(size)) => Some(*size),
+        _ => None,
+    };
+    let size = |axis: usize| {
+        let small = if axis == 0 { 1 } else { 64 };
+        fixed(&port.shape, axis).or_else(|| fixed(&declared.shape, axis)).unwrap_or(small)
+    };
+    (rank > 0).then(|| (0..rank).map(size).collect())
+}
+
+/// The model on our engine, tried with shapes that fit; an error says why it goes to rten.
+fn ours(
+    bytes: &[u8],
+    (inputs, shapes): (&[usize], &[Option<Vec<usize>>]),
+    outputs: &[usize],
+) -> std::result::Result<(Network, Vec<usize>), String> {
+    let compile = || {
+        let network = Network::compile(bytes, outputs).map_err(|e| e.to_string())?;
+        let place = |i: usize| inputs.iter().position(|&at| at == i);
+        let order: Option<Vec<usize>> = (0..inputs.len()).map(place).collect();
+        let order = order.ok_or("an input is missing")?;
+        let shape = |&at: &usize| shapes[at].as_deref().ok_or("an input declares no shape");
+        let shapes = order.iter().map(shape).collect::<std::result::Result<Vec<_>, _>>()?;
+        network.try_shapes(&shapes).map_err(|e| e.to_string())?;
+        Ok((network, order))
+    };
+    catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|panic| Err(panic_text(&*panic)))
+}
+
 impl Session {
     pub(super) fn load(
         name: &str,
         contract: &Contract,
         bytes: Vec<u8>,
-        pool: Arc<ThreadPool>,
+        shared: &Shared,
     ) -> Result<Self> {
         let load = |detail: String| Error::Load { model: name.to_owned(), detail };
         let broken = |detail: String| Error::Contract { model: name.to_owned(), detail };
@@ -245,110 +171,144 @@ impl Session {
         }
         let inputs = pair("Input", &contract.inputs, &facts.inputs).map_err(broken)?;
         let outputs = pair("Output", &contract.outputs, &facts.outputs).map_err(broken)?;
-
-        // Weights are folded inside rten at this point, on a pool of its own: see `Cpu::new`.
-        let model = catch_unwind(AssertUnwindSafe(|| {
-            let options = ModelOptions::with_ops(operators());
-            options.load(bytes).map_err(|error| chain(&error))
-        }))
-        .unwrap_or_else(|panic| Err(panic_text(&*panic)))
-        .map_err(load)?;
-        if model.input_ids().len() != facts.inputs.len()
-            || model.output_ids().len() != facts.outputs.len()
-        {
-            return Err(load("the runtime reads other ports than the file declares".into()));
-        }
-        let slot =
-            |ids: &[NodeId], at: usize, port: &Port| Slot { node: ids[at], port: port.clone() };
+        let declared_inputs: Vec<Port> = inputs.iter().map(|(_, d, _)| declared_port(d)).collect();
+        let places = |pairs: &[(usize, &Declared, Port)]| -> Vec<usize> {
+            pairs.iter().map(|(at, ..)| *at).collect()
+        };
+        let (from, to) = (places(&inputs), places(&outputs));
+        let shapes: Vec<_> =
+            declared_inputs.iter().zip(&inputs).map(|(d, (_, _, p))| trial(d, p)).collect();
+        let compiled = if shared.only_rten {
+            Err("rten is asked for".to_owned())
+        } else {
+            ours(&bytes, (&from, &shapes), &to)
+        };
+        let runtime = match compiled {
+            Ok((network, order)) => {
+                Runtime::Ours { network: Box::new(network), order, shared: shared.clone() }
+            }
+            Err(_) => {
+                let pool = Arc::clone(&shared.pool);
+                let ports = (facts.inputs.len(), facts.outputs.len());
+                let rten = Rten::load(bytes, pool, (&from, &to), ports).map_err(load)?;
+                Runtime::Rten(Box::new(rten))
+            }
+        };
         Ok(Self {
             name: name.to_owned(),
-            inputs: inputs.iter().map(|(at, _, p)| slot(model.input_ids(), *at, p)).collect(),
-            outputs: outputs.iter().map(|(at, _, p)| slot(model.output_ids(), *at, p)).collect(),
-            declared_inputs: inputs.iter().map(|(_, d, _)| declared_port(d)).collect(),
+            runtime,
             declared_outputs: outputs.iter().map(|(_, d, _)| declared_port(d)).collect(),
-            model,
-            pool,
+            declared_inputs,
+            checked_inputs: inputs.into_iter().map(|(_, _, port)| port).collect(),
+            checked_outputs: outputs.into_iter().map(|(_, _, port)| port).collect(),
         })
+    }
+
+    /// True when our engine runs it, and not the fallback.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        matches!(self.runtime, Runtime::Ours { .. })
     }
 
     fn run_error(&self, detail: String) -> Error {
         Error::Run { model: self.name.clone(), detail }
     }
 
-    fn check_input(&self, slot: &Slot, tensor: &Tensor) -> Result<()> {
+    fn check_input(&self, port: &Port, tensor: &Tensor) -> Result<()> {
         if !tensor.is_whole() {
             return Err(self.run_error(format!(
                 "input `{}` says {:?} and holds {} values",
-                slot.port.name,
+                port.name,
                 tensor.shape,
                 tensor.data.len()
             )));
         }
-        if !slot.port.admits(&tensor.shape) {
+        if !port.admits(&tensor.shape) {
             return Err(Error::Contract {
                 model: self.name.clone(),
                 detail: format!(
                     "input `{}` is given {:?} where {} is needed",
-                    slot.port.name,
+                    port.name,
                     tensor.shape,
-                    shown(&slot.port.shape)
+                    shown(&port.shape)
                 ),
             });
         }
         Ok(())
     }
 
-    fn check_output(&self, slot: &Slot, value: Value) -> Result<Tensor> {
+    fn check_output(&self, port: &Port, tensor: Option<Tensor>) -> Result<Tensor> {
         let broken = |detail: String| Error::Contract { model: self.name.clone(), detail };
-        let Value::FloatTensor(tensor) = value else {
-            return Err(broken(format!("output `{}` is not float", slot.port.name)));
+        let Some(tensor) = tensor else {
+            return Err(broken(format!("output `{}` is not float", port.name)));
         };
-        let shape = tensor.shape().to_vec();
-        if values(&shape).is_none() || !slot.port.admits(&shape) {
+        if values(&tensor.shape).is_none() || !port.admits(&tensor.shape) {
             return Err(broken(format!(
-                "output `{}` has the shape {shape:?} where {} is needed",
-                slot.port.name,
-                shown(&slot.port.shape)
+                "output `{}` has the shape {:?} where {} is needed",
+                port.name,
+                tensor.shape,
+                shown(&port.shape)
             )));
         }
-        let data = tensor.into_data();
-        if !all_finite(&data) {
-            let (model, output) = (self.name.clone(), slot.port.name.clone());
+        if !all_finite(&tensor.data) {
+            let (model, output) = (self.name.clone(), port.name.clone());
             return Err(Error::NotFinite { model, output });
         }
-        Ok(Tensor { shape, data })
+        Ok(tensor)
     }
+}
+
+/// Runs our engine in memory that other runs have used.
+fn run_ours(
+    network: &mut Network,
+    (shared, order): (&Shared, &[usize]),
+    inputs: &[&Tensor],
+    outputs: usize,
+) -> std::result::Result<Vec<Option<Tensor>>, String> {
+    let kept = || shared.memory.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut memory = kept().pop().unwrap_or_default();
+    let given: Vec<Input<'_>> = order
+        .iter()
+        .map(|&at| Input { shape: &inputs[at].shape, values: &inputs[at].data })
+        .collect();
+    let mut out = vec![Output::default(); outputs];
+    let run = || network.run(&shared.team, &mut memory, &given, &mut out);
+    let ran = catch_unwind(AssertUnwindSafe(run));
+    kept().push(memory);
+    match ran {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(panic) => return Err(panic_text(&*panic)),
+    }
+    let tensor = |output: Output| Some(Tensor { shape: output.shape, data: output.values });
+    Ok(out.into_iter().map(tensor).collect())
 }
 
 impl backend::Session for Session {
     type Tensor = Tensor;
 
     fn run(&mut self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        if inputs.len() != self.inputs.len() {
-            let (given, needed) = (inputs.len(), self.inputs.len());
+        if inputs.len() != self.checked_inputs.len() {
+            let (given, needed) = (inputs.len(), self.checked_inputs.len());
             return Err(
                 self.run_error(format!("{given} inputs are given where {needed} are needed"))
             );
         }
-        for (slot, tensor) in self.inputs.iter().zip(inputs) {
-            self.check_input(slot, tensor)?;
+        for (port, tensor) in self.checked_inputs.iter().zip(inputs) {
+            self.check_input(port, tensor)?;
         }
-        let nodes: Vec<NodeId> = self.outputs.iter().map(|slot| slot.node).collect();
-        let answers = catch_unwind(AssertUnwindSafe(|| {
-            let given = self.inputs.iter().zip(inputs).map(|(slot, tensor)| {
-                let view = TensorView::from_data(&tensor.shape[..], &tensor.data[..]);
-                (slot.node, ValueOrView::from(view))
-            });
-            let options = RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)));
-            self.model.run(given.collect(), &nodes, Some(options)).map_err(|error| chain(&error))
-        }))
-        .unwrap_or_else(|panic| Err(panic_text(&*panic)))
-        .map_err(|detail| self.run_error(detail))?;
-        if answers.len() != self.outputs.len() {
+        let answers = match &mut self.runtime {
+            Runtime::Ours { network, order, shared } => {
+                run_ours(network, (shared, order), inputs, self.checked_outputs.len())
+            }
+            Runtime::Rten(rten) => rten.run(inputs),
+        };
+        let answers = answers.map_err(|detail| self.run_error(detail))?;
+        if answers.len() != self.checked_outputs.len() {
             return Err(self.run_error(format!("it gave {} outputs", answers.len())));
         }
-        let checked = self.outputs.iter().zip(answers);
-        checked.map(|(slot, value)| self.check_output(slot, value)).collect()
+        let checked = self.checked_outputs.iter().zip(answers);
+        checked.map(|(port, value)| self.check_output(port, value)).collect()
     }
 
     fn inputs(&self) -> &[Port] {

@@ -182,7 +182,7 @@ fn an_integer_port_is_refused() {
 fn a_panic_inside_the_runtime_would_be_an_error() {
     // Many inputs that rten has been seen to panic on are refused before; what is left is caught.
     let caught =
-        std::panic::catch_unwind(|| panic!("as if")).map_err(|p| super::session::panic_text(&*p));
+        std::panic::catch_unwind(|| panic!("as if")).map_err(|p| super::rten::panic_text(&*p));
     assert_eq!(caught, Err("the runtime panicked: as if".to_owned()));
 }
 
@@ -254,6 +254,34 @@ fn the_real_models_run_the_same_on_one_thread_and_two() {
         let shapes: Vec<_> = a.iter().map(|t| t.shape.as_slice()).collect();
         assert_eq!(shapes, outputs, "{name}");
         assert!(a == b, "{name} differs between one thread and two");
+    }
+}
+
+/// The largest difference, relative to the largest value of the output.
+fn difference(ours: &Tensor, theirs: &Tensor) -> f32 {
+    assert_eq!(ours.shape, theirs.shape);
+    let most = theirs.data.iter().fold(1e-6_f32, |most, v| most.max(v.abs()));
+    let off = ours.data.iter().zip(&theirs.data).map(|(a, b)| (a - b).abs());
+    off.fold(0.0, f32::max) / most
+}
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn the_real_models_run_on_our_engine_and_give_what_rten_gives() {
+    let folder = std::path::PathBuf::from(std::env::var_os("MIEN_MODELS").unwrap());
+    let (ours, rten) = (Cpu::new(1), Cpu::on_rten(1));
+    for (name, input, _) in REAL {
+        let bytes = std::fs::read(folder.join(format!("{name}.onnx"))).unwrap();
+        let count: usize = input.iter().product();
+        let data = (0..count).map(|i| ((i * 7919) % 256) as f32 / 255.0).collect();
+        let x = Tensor { shape: input.to_vec(), data };
+        let mut sessions = [&ours, &rten].map(|cpu| load(cpu, bytes.clone()).unwrap());
+        assert!(sessions[0].is_ours() && !sessions[1].is_ours(), "{name}");
+        let [a, b] = sessions.each_mut().map(|session| session.run(&[&x]).unwrap());
+        for (a, b) in a.iter().zip(&b) {
+            let off = difference(a, b);
+            assert!(off < 1e-3, "{name}: {off}");
+        }
     }
 }
 

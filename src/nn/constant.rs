@@ -1,0 +1,202 @@
+//! Constants of a model, decoded when they are needed.
+
+use std::borrow::Cow;
+
+use mien_base::limits::TENSOR_VALUES;
+
+use crate::errors::{Error, Result};
+use crate::protobuf::{Field, Fields, Found, text};
+
+/// Most axes of a tensor.
+pub(crate) const AXES: usize = 8;
+
+/// A tensor that the file holds, or that was computed from such.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Constant<'a> {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Data<'a>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Data<'a> {
+    /// Little-endian values of an ONNX element type.
+    Raw(u64, &'a [u8]),
+    Floats(Vec<f32>),
+    Integers(Vec<i64>),
+}
+
+impl<'a> Constant<'a> {
+    pub(crate) fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The values of a tensor of floats.
+    pub(crate) fn floats(&self) -> Option<Cow<'_, [f32]>> {
+        let values = match &self.data {
+            Data::Floats(values) => return Some(Cow::Borrowed(values)),
+            Data::Integers(_) => return None,
+            Data::Raw(1, raw) => {
+                raw.chunks_exact(4).map(|b| f32::from_le_bytes(fixed(b))).collect()
+            }
+            Data::Raw(10, raw) => {
+                raw.chunks_exact(2).map(|b| single(u16::from_le_bytes(fixed(b)))).collect()
+            }
+            Data::Raw(11, raw) => {
+                raw.chunks_exact(8).map(|b| f64::from_le_bytes(fixed(b)) as f32).collect()
+            }
+            Data::Raw(..) => return None,
+        };
+        Some(Cow::Owned(values))
+    }
+
+    /// The values of a tensor of integers.
+    pub(crate) fn integers(&self) -> Option<Vec<i64>> {
+        Some(match &self.data {
+            Data::Integers(values) => values.clone(),
+            Data::Raw(7, raw) => {
+                raw.chunks_exact(8).map(|b| i64::from_le_bytes(fixed(b))).collect()
+            }
+            Data::Raw(6, raw) => {
+                raw.chunks_exact(4).map(|b| i32::from_le_bytes(fixed(b)).into()).collect()
+            }
+            Data::Raw(3, raw) => raw.iter().map(|&b| i64::from(b.cast_signed())).collect(),
+            Data::Raw(2 | 9, raw) => raw.iter().map(|&b| b.into()).collect(),
+            _ => return None,
+        })
+    }
+
+    /// The same values as floats, of any type.
+    pub(crate) fn as_floats(&self) -> Option<Vec<f32>> {
+        if let Some(values) = self.floats() {
+            return Some(values.into_owned());
+        }
+        Some(self.integers()?.iter().map(|&v| v as f32).collect())
+    }
+
+    /// The value of a tensor of one float.
+    pub(crate) fn scalar(&self) -> Option<f32> {
+        (self.len() == 1).then(|| self.as_floats()?.first().copied()).flatten()
+    }
+
+    /// Reads a `TensorProto`; gives its name, too.
+    pub(crate) fn read(message: &'a [u8]) -> Result<(&'a str, Self)> {
+        read(message).map_err(Error::damaged)
+    }
+}
+
+fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(bytes);
+    out
+}
+
+/// A half-precision number, from its bits.
+pub(crate) fn single(half: u16) -> f32 {
+    let sign = u32::from(half & 0x8000) << 16;
+    let (exponent, fraction) = (u32::from(half >> 10 & 31), u32::from(half & 0x3ff));
+    match exponent {
+        0 => {
+            let small = fraction as f32 * 2.0_f32.powi(-24);
+            f32::from_bits(small.to_bits() | sign)
+        }
+        31 => f32::from_bits(sign | 0x7f80_0000 | fraction << 13),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
+    }
+}
+
+fn read(message: &[u8]) -> Found<(&str, Constant<'_>)> {
+    let (mut name, mut element, mut raw) = ("", 0, None);
+    let (mut dims, mut floats, mut integers) = (Vec::new(), Vec::new(), Vec::new());
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            Field::Number(1, d) => dims.push(d),
+            Field::Bytes(1, packed) => {
+                let mut packed = Fields(packed);
+                while !packed.is_empty() && dims.len() <= AXES {
+                    dims.push(packed.varint()?);
+                }
+            }
+            Field::Number(2, kind) => element = kind,
+            Field::Bytes(4, packed) => floats.push(packed),
+            Field::Fixed(4, one) => floats.push(one),
+            Field::Bytes(5 | 7, packed) => {
+                let mut packed = Fields(packed);
+                while !packed.is_empty() {
+                    integers.push(packed.varint()?.cast_signed());
+                }
+            }
+            Field::Number(5 | 7, one) => integers.push(one.cast_signed()),
+            Field::Bytes(8, n) => name = text(n)?,
+            Field::Bytes(9, bytes) => raw = Some(bytes),
+            Field::Bytes(13, _) | Field::Number(14, 1..) => {
+                return Err("it keeps weights in another file".into());
+            }
+            _ => {}
+        }
+    }
+    if dims.len() > AXES {
+        return Err(format!("tensor `{name}` has more than {AXES} axes"));
+    }
+    let claim = dims
+        .iter()
+        .try_fold(1_u64, |product, &d| product.checked_mul(d))
+        .filter(|&n| n <= TENSOR_VALUES as u64)
+        .ok_or_else(|| format!("tensor `{name}` claims more than {TENSOR_VALUES} values"))?;
+    let width = match element {
+        2 | 3 | 9 => 1,
+        10 => 2,
+        1 | 6 => 4,
+        7 | 11 => 8,
+        kind => return Err(format!("tensor `{name}` has the unsupported element type {kind}")),
+    };
+    let (data, carried) = match (raw, element) {
+        (Some(raw), _) if raw.len() % width == 0 => (Data::Raw(element, raw), raw.len() / width),
+        (None, 1) => {
+            let all: Vec<f32> = floats
+                .iter()
+                .flat_map(|p| p.chunks_exact(4))
+                .map(|b| f32::from_le_bytes(fixed(b)))
+                .collect();
+            let carried = all.len();
+            (Data::Floats(all), carried)
+        }
+        (None, 10) => {
+            let halves = integers.iter().map(|&v| single(v as u16)).collect();
+            (Data::Floats(halves), integers.len())
+        }
+        (None, 2 | 3 | 6 | 7 | 9) => {
+            let carried = integers.len();
+            (Data::Integers(integers), carried)
+        }
+        _ => return Err(format!("tensor `{name}` has no values that are known")),
+    };
+    if carried as u64 != claim {
+        return Err(format!("tensor `{name}` claims {claim} values and carries {carried}"));
+    }
+    let shape = dims.iter().map(|&d| d as usize).collect();
+    Ok((name, Constant { shape, data }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::single;
+
+    #[test]
+    fn halves_are_what_their_bits_say() {
+        let known = [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x0001, 2.0_f32.powi(-24)),
+            (0x7bff, 65504.0),
+            (0x3555, 0.333_251_95),
+            (0x0400, 2.0_f32.powi(-14)),
+        ];
+        for (bits, value) in known {
+            assert_eq!(single(bits), value);
+            assert_eq!(single(bits ^ 0x8000), -value);
+        }
+        assert_eq!(single(0x7c00), f32::INFINITY);
+        assert!(single(0x7e00).is_nan());
+    }
+}
