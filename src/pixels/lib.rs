@@ -22,3 +22,4 @@ pub mod skin;
 pub mod cover;
 pub mod stdm;
 pub mod glyph;
+pub mod made;
