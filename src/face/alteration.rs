@@ -5,6 +5,7 @@ use mien_base::model::Role;
 use mien_base::recipe::{Action, Anonymise, MaskKind};
 use mien_base::report::FaceReport;
 use mien_engine::backend::Backend;
+use mien_pixels::geometry::Rect;
 
 use crate::anonymise::{self, Overlay};
 use crate::decision::{Decision, Deed, Who};
@@ -24,10 +25,14 @@ use crate::{Error, Result};
 /// A face on its way through the stages.
 pub(crate) struct Subject {
     pub(crate) face: Face,
+    /// What is covered when anything else fails.
+    pub(crate) cover: Rect,
     pub(crate) in_zones: bool,
     /// The mesh, once it was looked for, or why there is none.
     pub(crate) mesh: Option<std::result::Result<Mesh, String>>,
     pub(crate) who: Who,
+    /// Chooses the noise of a mosaic.
+    pub(crate) number: u32,
 }
 
 /// Splits what concerns one face (it gets covered, with the reason) from what puts the whole
@@ -157,7 +162,7 @@ impl<B: Backend> Work<'_, '_, B> {
             }
         }
         for i in covers {
-            let rect = self.subjects[i].face.rect;
+            let rect = self.subjects[i].cover;
             meter
                 .stage("cover", |_| anonymise::cover_box(self.backend, passed.get_mut(), &rect))?;
             self.outcomes[i].0 = "solid".to_owned();
@@ -201,7 +206,7 @@ impl<B: Backend> Work<'_, '_, B> {
         let face = &subject.face;
         match deed {
             Deed::Anonymise(how) => {
-                let seed = u64::from(asked.mark.counter) << 16 | i as u64;
+                let seed = u64::from(asked.mark.counter) << 16 | u64::from(self.subjects[i].number);
                 let overlay = self.overlay;
                 let result = meter.stage("anonymise", |_| {
                     anonymise::apply(backend, passed.get_mut(), face, how, &region, overlay, seed)
@@ -246,6 +251,6 @@ impl<B: Backend> Work<'_, '_, B> {
     }
 }
 
-fn makes_a_face<B: Backend>(deed: &Deed<'_, B>) -> bool {
+pub(crate) fn makes_a_face<B: Backend>(deed: &Deed<'_, B>) -> bool {
     matches!(deed, Deed::Swap { .. } | Deed::Anonymise(Anonymise::Synthetic { .. }))
 }

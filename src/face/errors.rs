@@ -51,6 +51,9 @@ pub enum Error {
     /// A face that can't be changed as asked; the caller covers it.
     #[error("The face can't be changed: {detail}")]
     Face { detail: String },
+    /// Frames of a clip that do not belong together, or a state that is none of theirs.
+    #[error("The clip can't be worked on: {detail}")]
+    Clip { detail: String },
     /// A mark could not be made or read back; the picture is withheld.
     #[error("The picture can't be marked: {detail}")]
     Mark { detail: String },
@@ -70,7 +73,9 @@ impl Error {
             Self::Refused { .. } => ErrorKind::ContentRefused,
             Self::NoConsent { .. } => ErrorKind::NoConsent,
             Self::Recipe { .. } | Self::Unknown { .. } => ErrorKind::Usage,
-            Self::Empty | Self::Enrol { .. } | Self::Source { .. } => ErrorKind::BadInput,
+            Self::Empty | Self::Enrol { .. } | Self::Source { .. } | Self::Clip { .. } => {
+                ErrorKind::BadInput
+            }
             Self::Face { .. } => ErrorKind::Internal,
             Self::Mark { .. } => ErrorKind::NotMarked,
         }

@@ -46,10 +46,22 @@ impl<T> Passed<T> {
         self.inner
     }
 
+    /// What passed, and the proof by itself.
+    pub(crate) fn into_parts(self) -> (T, Passed<()>) {
+        (self.inner, Passed { inner: (), score: self.score })
+    }
+
     /// Probability of unsafe content that the gate saw, below `LIMIT`.
     #[must_use]
     pub const fn score(&self) -> f32 {
         self.score
+    }
+}
+
+impl Passed<()> {
+    /// Another frame of the scene in which the gate saw one a moment ago.
+    pub(crate) const fn of_scene<T>(&self, inner: T) -> Passed<T> {
+        Passed { inner, score: self.score }
     }
 }
 

@@ -110,13 +110,29 @@ impl<B: Backend> Landmarker<B> {
         if presence < PRESENCE {
             return Err(Error::Face { detail: "no landmarks are to be seen".to_owned() });
         }
-        // Both passes saw a face, but it must be this one.
-        let (a, b) = (mesh.rect(), face.rect);
-        let (near, size) = (a.centre().distance(b.centre()), b.width().max(b.height()));
-        let grown = a.width().max(a.height()) / size;
-        if !(near <= 0.75 * size && (0.3..=3.0).contains(&grown)) {
-            return Err(Error::Face { detail: "its landmarks lie beside it".to_owned() });
+        check(&mesh, face)?;
+        Ok(mesh)
+    }
+
+    /// The mesh of a face whose mesh a moment ago is known, in one pass.
+    ///
+    /// # Errors
+    /// As `find`.
+    pub fn follow(
+        &mut self,
+        backend: &B,
+        picture: &B::Picture,
+        before: &Mesh,
+        face: &Face,
+        meter: &mut Meter<'_>,
+    ) -> Result<Mesh> {
+        let rect = before.rect();
+        let region = Region::around(&rect, before.at(33), before.at(263));
+        let (mesh, presence) = self.pass(backend, picture, &region, meter)?;
+        if presence < PRESENCE {
+            return Err(Error::Face { detail: "no landmarks are to be seen".to_owned() });
         }
+        check(&mesh, face)?;
         Ok(mesh)
     }
 
@@ -142,6 +158,17 @@ impl<B: Backend> Landmarker<B> {
             detail: "its outputs are not 468 finite points and a presence".to_owned(),
         })
     }
+}
+
+/// The model saw a face, but it must be this one.
+fn check(mesh: &Mesh, face: &Face) -> Result<()> {
+    let (a, b) = (mesh.rect(), face.rect);
+    let (near, size) = (a.centre().distance(b.centre()), b.width().max(b.height()));
+    let grown = a.width().max(a.height()) / size;
+    if near <= 0.75 * size && (0.3..=3.0).contains(&grown) {
+        return Ok(());
+    }
+    Err(Error::Face { detail: "its landmarks lie beside it".to_owned() })
 }
 
 /// The mesh in the picture and its presence, from the output of 1404 values and that of one.

@@ -32,6 +32,7 @@ pub mod enrol;
 pub mod decision;
 mod alteration;
 pub mod pipeline;
+pub mod track;
 pub mod clip;
 
 pub use errors::{Error, Result};

@@ -55,8 +55,12 @@ pub fn process<B: Backend>(
     let faces = meter.stage("detect", |m| detector.detect(&backend, passed.get(), &options, m))?;
 
     let zones = select::in_zones(&faces, &recipe.recipe().select.zones, size);
-    let subject = |(face, in_zones)| Subject { face, in_zones, mesh: None, who: Who::Unasked };
-    let mut subjects: Vec<Subject> = faces.into_iter().zip(zones).map(subject).collect();
+    let subject = |(number, (face, in_zones)): (usize, (Face, bool))| {
+        let (cover, number) = (face.rect, number as u32);
+        Subject { face, cover, in_zones, mesh: None, who: Who::Unasked, number }
+    };
+    let mut subjects: Vec<Subject> =
+        faces.into_iter().zip(zones).enumerate().map(subject).collect();
     if recipe.recognises() {
         for subject in subjects.iter_mut().filter(|s| s.in_zones) {
             recognise(models, &backend, passed.get(), subject, &gallery, &mut meter)?;
@@ -184,7 +188,7 @@ pub(crate) fn ready<B: Backend>(
 }
 
 /// Takes the picture and shows it to the gate.
-pub(crate) fn admit<B: Backend>(
+fn admit<B: Backend>(
     models: &mut Models<B>,
     backend: &B,
     picture: Rgb,
@@ -200,7 +204,7 @@ pub(crate) fn admit<B: Backend>(
     Ok((passed, size))
 }
 
-pub(crate) fn recognise<B: Backend>(
+fn recognise<B: Backend>(
     models: &mut Models<B>,
     backend: &B,
     picture: &B::Picture,
@@ -232,7 +236,7 @@ pub(crate) fn recognise<B: Backend>(
     Ok(())
 }
 
-pub(crate) fn decide<'a, B: Backend>(
+fn decide<'a, B: Backend>(
     recipe: &'a Checked,
     policy: &'a Policy<B>,
     subjects: &[Subject],
@@ -240,8 +244,20 @@ pub(crate) fn decide<'a, B: Backend>(
     clock: &dyn Clock,
 ) -> Vec<Decision<'a, B>> {
     let faces: Vec<Face> = subjects.iter().map(|s| s.face).collect();
+    decide_for(recipe, policy, subjects, &faces, size, clock)
+}
+
+/// As the selector sees them, `faces` stand upright in a picture of `size`.
+pub(crate) fn decide_for<'a, B: Backend>(
+    recipe: &'a Checked,
+    policy: &'a Policy<B>,
+    subjects: &[Subject],
+    faces: &[Face],
+    size: Size,
+    clock: &dyn Clock,
+) -> Vec<Decision<'a, B>> {
     let who: Vec<Option<&IdentityId>> = subjects.iter().map(Subject::identity).collect();
-    let left_out = select::left_out(&faces, &who, &recipe.recipe().select, size);
+    let left_out = select::left_out(faces, &who, &recipe.recipe().select, size);
     subjects
         .iter()
         .zip(left_out)

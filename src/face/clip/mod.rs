@@ -1,4 +1,11 @@
 //! One clip: frames in order in, frames with every face altered out, a bounded window later.
+//!
+//! ```text
+//! push ─ glance ─ gate ─ look ─ votes ─► waiting ─ meshes (LAG behind) ─ … ─ alter ─► next
+//!                                        └────────────── WINDOW frames ──────────────┘
+//! ```
+//! A frame is altered when the looks of the window after it are known. The window never reaches
+//! over the end of a segment: there it empties, so that what comes after depends only on `state`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,25 +13,31 @@ use std::time::Duration;
 
 use mien_base::clock::Clock;
 use mien_base::id::IdentityId;
+use mien_base::limits;
+use mien_base::recipe::{Action, Anonymise, MaskKind};
 use mien_engine::backend::Backend;
 use mien_pixels::geometry::{Rect, Roi, Size};
 use mien_pixels::i420::I420;
-use mien_pixels::view::Rgb;
 
-use crate::alteration::{Subject, Work};
 use crate::anonymise::Overlay;
-use crate::decision::Who;
-use crate::gallery::{Gallery, Match};
-use crate::gate::Passed;
+use crate::gallery::Gallery;
 use crate::mark::Altered;
 use crate::meter::Meter;
 use crate::models::Models;
 use crate::pipeline;
 use crate::policy::Policy;
 use crate::recipe::Checked;
-use crate::select;
 use crate::subject::Landmarks5;
+use crate::track::{Presence, Tracker, Watch};
 use crate::{Error, Result};
+
+mod canvas;
+mod look;
+mod alter;
+mod state;
+
+use canvas::Canvas;
+use look::Sight;
 
 /// What a clip is worked on with; the policy may be another one at each call.
 pub struct Tools<'a, B: Backend> {
@@ -96,15 +109,36 @@ pub struct FrameReport {
     pub scene: bool,
 }
 
+/// A frame in the window, and what is known of it.
+#[derive(Debug)]
+struct Slot {
+    frame: Frame,
+    detected: bool,
+    scene: bool,
+    /// Why it must be covered whole.
+    doubt: Option<Arc<str>>,
+}
+
 /// A clip in work. Frames come out in order and each exactly once, also those that failed: they
 /// are covered whole.
 pub struct ClipRun<B: Backend> {
     recipe: Checked,
     shape: Shape,
     gallery: Gallery,
-    waiting: VecDeque<Frame>,
-    canvas: Option<B::Picture>,
+    waiting: VecDeque<Slot>,
+    /// Of the frame that is pushed next.
+    next: u64,
+    canvas: Canvas<B>,
+    watch: Watch,
+    tracker: Tracker,
+    sight: Sight,
+    present: Vec<Presence>,
+    /// Some action may need landmarks in every frame.
+    meshes: bool,
+    /// Frames leave without waiting for others: the segment or the clip has ended.
+    flushing: bool,
     ended: bool,
+    spare: Vec<FrameReport>,
 }
 
 impl<B: Backend> std::fmt::Debug for ClipRun<B> {
@@ -119,27 +153,79 @@ impl<B: Backend> std::fmt::Debug for ClipRun<B> {
 impl<B: Backend> ClipRun<B> {
     /// Most frames that are inside: what a pool of frames must hold beside those elsewhere.
     pub const WINDOW: usize = 17;
+    /// Frames by which meshes are behind the newest frame.
+    const LAG: u64 = 9;
 
     /// Begins a clip.
     ///
     /// # Errors
     /// When a model is missing that the recipe needs, or somebody whom it names; `Empty`.
     pub fn new(tools: &mut Tools<'_, B>, recipe: Checked, shape: Shape) -> Result<Self> {
+        let Size { width, height } = shape.size;
         if shape.size.pixels() == 0 {
             return Err(Error::Empty);
         }
-        let has_overlay = tools.overlay.is_some();
-        let gallery = pipeline::ready(tools.models, tools.policy, &recipe, has_overlay)?;
-        let waiting = VecDeque::with_capacity(Self::WINDOW);
-        Ok(Self { recipe, shape, gallery, waiting, canvas: None, ended: false })
+        if shape.size.pixels() > limits::PICTURE_PIXELS
+            || width.max(height) > limits::PICTURE_SIDE
+            || !matches!(shape.rotation, 0 | 90 | 180 | 270)
+            || shape.segment == 0
+        {
+            let detail = format!("no clip has frames of {width}x{height} and this shape");
+            return Err(Error::Clip { detail });
+        }
+        let gallery =
+            pipeline::ready(tools.models, tools.policy, &recipe, tools.overlay.is_some())?;
+        tools.models.detector(&recipe.recipe().detect.model)?;
+        let meshes = recipe.recipe().mask.kinds.contains(&MaskKind::Area)
+            || recipe.actions().any(|a| {
+                matches!(a, Action::Swap(_) | Action::Anonymise(Anonymise::Synthetic { .. }))
+            });
+        Ok(Self {
+            sight: Sight::new(&recipe, shape.rotation),
+            recipe,
+            shape,
+            gallery,
+            waiting: VecDeque::with_capacity(Self::WINDOW),
+            next: 0,
+            canvas: Canvas::new(shape.size),
+            watch: Watch::default(),
+            tracker: Tracker::new(shape.size),
+            present: Vec::new(),
+            meshes,
+            flushing: false,
+            ended: false,
+            spare: Vec::new(),
+        })
     }
 
     /// Takes the next frame. `next` must be asked until it is `None` before another is pushed.
     ///
     /// # Errors
-    /// `Refused` when the gate says no; what makes the clip impossible to go on with.
-    pub fn push(&mut self, _tools: &mut Tools<'_, B>, frame: Frame) -> Result<()> {
-        self.waiting.push_back(frame);
+    /// `Refused` when the gate says no: then no more frames leave. `Clip` for a frame out of order
+    /// or of another size, or when more frames are inside than may be.
+    pub fn push(&mut self, tools: &mut Tools<'_, B>, frame: Frame) -> Result<()> {
+        let no = |detail: String| Err(Error::Clip { detail });
+        let (number, size) = (frame.number, frame.image.size());
+        if number != self.next || self.ended || self.flushing {
+            return no(format!("frame {number} came where {} was due", self.next));
+        }
+        if size != self.shape.size {
+            return no(format!("frame {number} has another size: {}x{}", size.width, size.height));
+        }
+        if self.waiting.len() >= Self::WINDOW {
+            return no(format!("frame {number} came before those inside were taken"));
+        }
+        self.next += 1;
+        let last = (number + 1).is_multiple_of(self.shape.segment);
+        let mut meter = Meter::new(tools.clock);
+        let slot = self.see(tools, frame, last, &mut meter)?;
+        self.waiting.push_back(slot);
+        if self.meshes && number >= Self::LAG {
+            self.mesh(tools, number - Self::LAG, &mut meter)?;
+        }
+        if last {
+            self.flush(tools, &mut meter)?;
+        }
         Ok(())
     }
 
@@ -147,108 +233,51 @@ impl<B: Backend> ClipRun<B> {
     ///
     /// # Errors
     /// As `push`.
-    pub fn end(&mut self, _tools: &mut Tools<'_, B>) -> Result<()> {
+    pub fn end(&mut self, tools: &mut Tools<'_, B>) -> Result<()> {
+        let mut meter = Meter::new(tools.clock);
         self.ended = true;
+        if let Some(mut slot) = self.waiting.pop_back() {
+            if !slot.detected {
+                self.look(tools, &mut slot, &mut meter)?;
+            }
+            self.waiting.push_back(slot);
+        }
+        self.flush(tools, &mut meter)
+    }
+
+    fn flush(&mut self, tools: &mut Tools<'_, B>, meter: &mut Meter<'_>) -> Result<()> {
+        if self.meshes {
+            let left = self.next.saturating_sub(Self::LAG);
+            for number in left..self.next {
+                self.mesh(tools, number, meter)?;
+            }
+        }
+        self.flushing = !self.waiting.is_empty();
         Ok(())
     }
 
     /// The next finished frame, when one is finished.
     pub fn next(&mut self, tools: &mut Tools<'_, B>) -> Option<Result<(Frame, FrameReport)>> {
-        let frame = self.waiting.pop_front()?;
-        Some(self.work(tools, frame))
+        if !self.flushing && self.waiting.len() < Self::WINDOW {
+            return None;
+        }
+        let slot = self.waiting.pop_front()?;
+        let number = slot.frame.number;
+        let done = self.alter(tools, slot);
+        self.tracker.forget(number + 1);
+        if self.flushing && self.waiting.is_empty() {
+            self.flushing = false;
+            self.rest();
+        }
+        Some(done)
     }
 
     /// A report that is read comes back, so that its lists are used again.
-    pub fn recycle(&mut self, _report: FrameReport) {}
-
-    /// What the frames after a whole segment need to know of those before: a clip that is resumed
-    /// with it at that frame gives the same bytes. To be asked when `next` has given the last frame
-    /// of a segment, before the next is pushed.
-    ///
-    /// # Errors
-    /// `Internal` when frames are inside.
-    pub fn state(&self) -> Result<Vec<u8>> {
-        Ok(Vec::new())
-    }
-
-    /// Goes on where another run gave `state`.
-    ///
-    /// # Errors
-    /// When it is no state of such a clip.
-    pub fn restore(&mut self, _state: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn work(&mut self, tools: &mut Tools<'_, B>, mut frame: Frame) -> Result<(Frame, FrameReport)> {
-        let backend = Arc::clone(tools.models.backend());
-        let mut meter = Meter::new(tools.clock);
-        let (size, whole) = (self.shape.size, Roi::whole(self.shape.size));
-        let mut rgb = match self.canvas.take() {
-            Some(canvas) => backend.release(canvas).map_err(Error::engine("frame"))?,
-            None => Rgb::filled(size, [0; 3]),
-        };
-        frame.image.view().to_rgb(whole, &mut rgb.view_mut());
-        let (mut passed, _) = pipeline::admit(tools.models, &backend, rgb, &mut meter)?;
-        let options = self.recipe.options();
-        let detector = tools.models.detector(&self.recipe.recipe().detect.model)?;
-        let faces = detector.detect(&backend, passed.get(), &options, &mut meter)?;
-        let zones = select::in_zones(&faces, &self.recipe.recipe().select.zones, size);
-        let subject = |(face, in_zones)| Subject { face, in_zones, mesh: None, who: Who::Unasked };
-        let mut subjects: Vec<Subject> = faces.into_iter().zip(zones).map(subject).collect();
-        if self.recipe.recognises() {
-            for subject in subjects.iter_mut().filter(|s| s.in_zones) {
-                let picture = passed.get();
-                pipeline::recognise(
-                    tools.models,
-                    &backend,
-                    picture,
-                    subject,
-                    &self.gallery,
-                    &mut meter,
-                )?;
-            }
+    pub fn recycle(&mut self, mut report: FrameReport) {
+        if self.spare.len() < Self::WINDOW {
+            report.faces.clear();
+            report.regions.clear();
+            self.spare.push(report);
         }
-        let decisions = pipeline::decide(&self.recipe, tools.policy, &subjects, size, tools.clock);
-        let mut work = Work {
-            models: tools.models,
-            backend: &backend,
-            recipe: &self.recipe,
-            overlay: tools.overlay,
-            subjects: &mut subjects,
-            decisions: &decisions,
-            outcomes: Vec::new(),
-            person: None,
-        };
-        let altered = work.carry_out(&mut passed, &mut meter)?;
-        let outcomes = work.outcomes;
-        let faces = subjects.iter().zip(outcomes).enumerate().map(|(i, (subject, outcome))| {
-            let identity = match &subject.who {
-                Who::Seen(Match::Known(identity, cosine)) => Some((identity.clone(), *cosine)),
-                _ => None,
-            };
-            TrackedFace {
-                track: i as u32,
-                rect: subject.face.rect,
-                landmarks: subject.face.landmarks,
-                score: subject.face.score,
-                identity,
-                done: outcome.0.into(),
-                reason: outcome.1.map(Into::into),
-            }
-        });
-        let faces = faces.collect();
-        let rgb = backend.release(Passed::into_inner(passed)).map_err(Error::engine("frame"))?;
-        frame.image.write_back(rgb.view(), whole);
-        self.canvas = Some(backend.adopt(rgb).map_err(Error::engine("frame"))?);
-        let report = FrameReport {
-            number: frame.number,
-            altered,
-            faces,
-            regions: vec![whole],
-            covered: None,
-            detected: true,
-            scene: frame.number == 0,
-        };
-        Ok((frame, report))
     }
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mien_base::model::{Family, Manifest, Role};
+use mien_engine::backend::Backend;
 use mien_engine::cpu::Cpu;
 use mien_face::models::Models;
 use mien_pixels::codec;
 use mien_pixels::view::Rgb;
 
 pub(crate) fn backend() -> Arc<Cpu> {
-    Arc::new(Cpu::new(2))
+    Arc::new(Cpu::new(1))
 }
 
 fn folder(variable: &str) -> PathBuf {
@@ -39,7 +40,12 @@ pub(crate) fn model(id: &str, role: Role, family: Family) -> (Manifest, Vec<u8>)
 
 /// All models that a machine can get.
 pub(crate) fn models() -> Models<Cpu> {
-    let mut models = Models::new(backend());
+    models_on(backend())
+}
+
+/// The same on another backend.
+pub(crate) fn models_on<B: Backend>(backend: Arc<B>) -> Models<B> {
+    let mut models = Models::new(backend);
     for (id, role, family) in [
         ("centerface", Role::Detector, Family::CenterFace),
         ("blazeface_back256", Role::Detector, Family::BlazeBack),
