@@ -8,7 +8,8 @@ rounds=${1:-5}
 cache=${MIEN_BENCH:-${XDG_CACHE_HOME:-$HOME/.cache}/mien-bench}
 packages=$cache/python
 export MIEN_HOME=$cache/home
-mkdir -p "$cache" "$MIEN_HOME/models"
+models=$cache/models # Plain files, for the peer; mien has its own, sealed.
+mkdir -p "$models" "$MIEN_HOME/models"
 
 cargo build -q --release
 mien=${CARGO_TARGET_DIR:-target}/release/mien
@@ -21,7 +22,9 @@ if [ ! -e "$packages/whole" ]; then
 fi
 
 "$mien" model fetch -q --test-pictures "$cache/pictures"
+"$mien" model fetch -q --plain "$models"
 python3 benches/make_swapper.py "$cache"
+cp "$cache"/swapper-bench.{onnx,toml} "$models/"
 cp "$cache"/swapper-bench.{onnx,toml} "$MIEN_HOME/models/"
 
 # Who is put where: the astronaut on Grace Hopper, who must be recognised first.
@@ -32,7 +35,7 @@ enrol() {
 enrol bench-source "$cache/pictures/astronaut.png"
 enrol bench-target "$cache/pictures/hopper.jpg"
 PYTHONPATH=$packages python3 benches/peer_still.py enrol \
-    "$cache/pictures/astronaut.png" "$cache/source.npy" --models "$MIEN_HOME/models"
+    "$cache/pictures/astronaut.png" "$cache/source.npy" --models "$models"
 
 # The portrait as it is, and as a part of a picture of 1920 x 1080.
 cp "$cache/pictures/hopper.jpg" "$cache/512x600.jpg"
@@ -47,6 +50,6 @@ frame[240 : 240 + high, 700 : 700 + wide] = portrait
 cv2.imwrite(f"{sys.argv[1]}/1920x1080.jpg", frame, [cv2.IMWRITE_JPEG_QUALITY, 95])
 PYTHON
 
-PYTHONPATH=$packages python3 benches/still.py --mien "$mien" --models "$MIEN_HOME/models" \
+PYTHONPATH=$packages python3 benches/still.py --mien "$mien" --models "$models" \
     --packages "$packages" --work "$cache" --rounds "$rounds" \
     "$cache/512x600.jpg" "$cache/1920x1080.jpg"

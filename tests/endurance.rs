@@ -22,7 +22,8 @@ const PICTURES: u32 = 1000;
 fn supervisor(bench: &Bench) -> Supervisor {
     let mut config = WorkerConfig::this_program().unwrap();
     config.program = PathBuf::from(env!("CARGO_BIN_EXE_mien"));
-    let models = Box::new(ModelStore::new(&Home::at(&bench.home())));
+    let models =
+        Box::new(ModelStore::new(&Home::at(&bench.home()), Arc::new(SystemClock::start())));
     Supervisor::start(config, models, Arc::new(SystemClock::start())).unwrap()
 }
 

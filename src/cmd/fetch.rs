@@ -6,10 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mien_base::clock::SystemClock;
 use mien_vault::Home;
 use mien_vault::catalog::Group;
-use mien_vault::fetch::{self, Event, Outcome, Selection};
+use mien_vault::fetch::{self, Event, Keep, Outcome, Selection};
+use mien_vault::install::Packages;
 
+use super::deeds::Deeds;
 use super::error::Result;
 use super::out;
 
@@ -30,9 +33,20 @@ impl Fetcher {
         Ok(Self { stop, quiet, live: io::stderr().is_terminal(), open: false })
     }
 
-    /// Gets models.
-    pub(crate) fn models(&mut self, home: &Home, wanted: Selection<'_>) -> Result<Outcome> {
-        Ok(fetch::models(home, wanted, &mut |event| self.hear(event))?)
+    /// Gets models: sealed for this machine, or plain into a folder.
+    pub(crate) fn models(
+        &mut self,
+        home: &Home,
+        wanted: Selection<'_>,
+        plain: Option<&Path>,
+    ) -> Result<Outcome> {
+        let mut audit = Deeds::open(home);
+        let packages = Packages::new(home, Arc::new(SystemClock::start()));
+        let mut keep = match plain {
+            Some(folder) => Keep::Plain(folder),
+            None => Keep::Sealed(&packages, &mut audit),
+        };
+        Ok(fetch::models(home, wanted, &mut keep, &mut |event| self.hear(event))?)
     }
 
     /// Gets pictures.
@@ -63,6 +77,7 @@ impl Fetcher {
                 self.live(&format!("  {package}: {percent} % of {} MB", total / 1_000_000));
             }
             Event::Resumed { package } => self.say(&format!("  {package}: here already")),
+            Event::Sealed { item } => self.say(&format!("  {item}: sealed for this machine")),
             Event::Convert { item } => self.live(&format!("  {item}: converting")),
             Event::Ready { item, bytes } => {
                 self.say(&format!("  {item}: ready, {:.1} MB", *bytes as f64 / 1e6));

@@ -1,11 +1,13 @@
 //! One file per subcommand; composition, words to the user, and no logic of the pipeline.
 
 pub(crate) mod error;
+mod model_args;
 pub(crate) mod args;
 mod out;
 mod inputs;
 mod recipe;
 mod record;
+mod deeds;
 mod desk;
 mod judge;
 mod figures;
@@ -16,7 +18,9 @@ mod check;
 mod consent;
 mod demo;
 mod detect;
+mod pack;
 mod model;
+mod key;
 mod process;
 mod source;
 mod verify;
@@ -36,6 +40,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         Command::Consent(command) => consent::run(command),
         Command::Audit(command) => audit::run(command),
         Command::Model(command) => model::run(command),
+        Command::Key(command) => key::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Check(args) => check::run(args),
         Command::Completions { shell } => {

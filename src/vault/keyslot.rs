@@ -348,6 +348,13 @@ fn secret_of(bytes: &[u8], path: &Path) -> Result<Zeroizing<[u8; 32]>> {
     plain.or_else(digits).map(Zeroizing::new).ok_or_else(damaged)
 }
 
+/// The folder where systemd puts the credentials of this service.
+#[must_use]
+pub fn credentials() -> Option<PathBuf> {
+    let folder = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    folder.filter(|folder| folder.is_absolute())
+}
+
 /// The places of a home, in order of trust.
 #[must_use]
 pub fn sources(home: &Home, credentials: Option<&Path>) -> Vec<Box<dyn KeySource>> {
@@ -378,8 +385,7 @@ pub fn load(sources: &[Box<dyn KeySource>]) -> Result<Option<DeviceKey>> {
 /// # Errors
 /// Of [`load`]; `Random`, `Io`.
 pub fn of_machine(home: &Home, random: &mut dyn Random) -> Result<DeviceKey> {
-    let folder = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-    let sources = sources(home, folder.as_deref().filter(|folder| folder.is_absolute()));
+    let sources = sources(home, credentials().as_deref());
     if let Some(key) = load(&sources)? {
         return Ok(key);
     }

@@ -1,6 +1,6 @@
 //! Models, identities and consent as goods: got, checked, stored.
 //!
-//! Files only; nothing here looks at a pixel. Read downwards: each module uses only those above it.
+//! Nothing here looks at a pixel or inside a model. Read downwards: each module uses only those above it.
 
 pub mod refusal;
 pub mod errors;
@@ -15,13 +15,19 @@ pub mod trust;
 pub mod keyslot;
 pub mod catalog;
 pub mod memfd;
+pub mod consent;
 pub mod manifest;
+pub mod draft;
 pub mod seal;
+pub mod settings;
 pub mod package;
+pub mod slots;
+pub mod accept;
+pub mod install;
+pub mod keyring;
 pub mod models;
 mod tool;
 pub mod fetch;
-pub mod consent;
 pub mod store;
 
 pub use errors::{Error, Result};

@@ -25,7 +25,7 @@ use mien_base::limits;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::digest::Hasher;
+use crate::digest::{self, Hasher};
 use crate::errors::{Error, Result};
 use crate::keyslot::{DeviceKey, DevicePublic};
 use crate::manifest::{Manifest, PAYLOAD_TYPE, Version};
@@ -259,6 +259,18 @@ impl<S> Package<S> {
         Manifest::parse(self.envelope.payload()).map_err(|error| named(error, &self.name))
     }
 
+    /// A name for these exact bytes of header and manifest, 64 hex digits.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        digest::of(&[&self.header.to_bytes()[..], &self.manifest_hash()].concat())
+    }
+
+    /// True when both have the same header and manifest, and so the same payload.
+    #[must_use]
+    pub fn same_model<T>(&self, other: &Package<T>) -> bool {
+        self.fingerprint() == other.fingerprint()
+    }
+
     fn manifest_hash(&self) -> [u8; 32] {
         Sha256::digest(self.envelope.payload()).into()
     }
@@ -289,6 +301,40 @@ impl<S> Package<S> {
             Error::refused(&self.name, Reason::ChunkInvalid, &why)
         })?;
         Ok(plain)
+    }
+
+    /// Writes the package again with another list of devices, for which one of `device` opens it.
+    /// Header, signature and payload stay as they are, to the byte.
+    ///
+    /// # Errors
+    /// `Refused`: `WrongDevice`, `WrapInvalid`; `Random`, `Io`.
+    pub fn rewrap(
+        &self,
+        device: &DeviceKey,
+        for_devices: &[DevicePublic],
+        random: &mut dyn Random,
+        out: &mut impl Write,
+    ) -> Result<()> {
+        let id = device.public().id();
+        let wrap = self.wraps.iter().find(|wrap| wrap.device == id).ok_or_else(|| {
+            let why = format!("it was not made for this device ({id})");
+            Error::refused(&self.name, Reason::WrongDevice, &why)
+        })?;
+        let hash = self.manifest_hash();
+        let key = wrap.open(device, &hash).map_err(|error| named(error, &self.name))?;
+        let failed = |source| Error::Io { action: "write", path: self.name.clone().into(), source };
+        write_head(out, self.header, &self.envelope, &key, for_devices, random)?;
+        let mut chunk = vec![0; CHUNK];
+        let end = self.payload + seal::sealed_bytes(self.header.bytes);
+        let mut at = self.payload;
+        while at < end {
+            let take = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+            let part = chunk.get_mut(..take).expect("no more than the buffer holds");
+            self.file.read_exact_at(part, at).map_err(io(&self.name))?;
+            out.write_all(part).map_err(failed)?;
+            at += take as u64;
+        }
+        Ok(())
     }
 }
 
@@ -338,40 +384,6 @@ impl Package<Verified> {
         }
         let why = "its chunks are whole, but they are not the model that was signed";
         Err(Error::refused(&self.name, Reason::DigestMismatch, why))
-    }
-
-    /// Writes the package again with another list of devices, for which one of `device` opens it.
-    /// Header, signature and payload stay as they are, to the byte.
-    ///
-    /// # Errors
-    /// `Refused`: `WrongDevice`, `WrapInvalid`; `Random`, `Io`.
-    pub fn rewrap(
-        &self,
-        device: &DeviceKey,
-        for_devices: &[DevicePublic],
-        random: &mut dyn Random,
-        out: &mut impl Write,
-    ) -> Result<()> {
-        let id = device.public().id();
-        let wrap = self.wraps.iter().find(|wrap| wrap.device == id).ok_or_else(|| {
-            let why = format!("it was not made for this device ({id})");
-            Error::refused(&self.name, Reason::WrongDevice, &why)
-        })?;
-        let hash = self.manifest_hash();
-        let key = wrap.open(device, &hash).map_err(|error| named(error, &self.name))?;
-        let failed = |source| Error::Io { action: "write", path: self.name.clone().into(), source };
-        write_head(out, self.header, &self.envelope, &key, for_devices, random)?;
-        let mut chunk = vec![0; CHUNK];
-        let end = self.payload + seal::sealed_bytes(self.header.bytes);
-        let mut at = self.payload;
-        while at < end {
-            let take = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
-            let part = chunk.get_mut(..take).expect("no more than the buffer holds");
-            self.file.read_exact_at(part, at).map_err(io(&self.name))?;
-            out.write_all(part).map_err(failed)?;
-            at += take as u64;
-        }
-        Ok(())
     }
 }
 
