@@ -44,10 +44,10 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// As good as the input.
+    /// As good as the input: a little finer, since its own loss is part of what is encoded.
     #[must_use]
     pub fn like(info: &ClipInfo) -> Self {
-        Self::Quantiser(info.quantiser.map_or(USUAL, |q| q.clamp(16, 30)))
+        Self::Quantiser(info.quantiser.map_or(USUAL, |q| q.saturating_sub(2).clamp(16, 28)))
     }
 
     /// 1..=100, as JPEG counts it.
@@ -177,7 +177,7 @@ impl Encoder {
             .adaptive_quantization(false)
             .background_detection(false)
             .long_term_reference(false)
-            .complexity(Complexity::Medium)
+            .complexity(Complexity::Low)
             .intra_frame_period(IntraFramePeriod::from_num_frames(0))
             .max_frame_rate(FrameRate::from_hz(shape.hertz));
         let config = match shape.vui {

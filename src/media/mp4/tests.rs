@@ -396,3 +396,42 @@ fn mutants_of_frames_are_decoded_or_refused() {
     }
     assert!(broken > 20, "{broken}");
 }
+
+#[test]
+fn no_mutant_of_parameters_breaks_their_readers() {
+    use crate::h264::{sps, units};
+    // Sets of x264: main with its order coded, high with 8x8 transform and cropping.
+    const SETS: [&[u8]; 2] = [
+        &[
+            0x67, 0x4d, 0x40, 0x0d, 0xe8, 0x85, 0x86, 0x7e, 0x5f, 0xfc, 0x0b, 0x70, 0x0b, 0x62,
+            0x20, 0x00, 0x00, 0x03, 0x00, 0x20, 0x00, 0x00, 0x07, 0x81, 0xe2, 0x85, 0x4d,
+        ],
+        &[
+            0x67, 0x64, 0x00, 0x28, 0xac, 0xd9, 0x40, 0x78, 0x02, 0x27, 0xe5, 0xc0, 0x44, 0x00,
+            0x00, 0x03, 0x00, 0x04, 0x00, 0x00, 0x03, 0x00, 0xf0, 0x3c, 0x60, 0xc6, 0x58,
+        ],
+    ];
+    const PICTURE: &[u8] = &[0x68, 0xeb, 0xe3, 0xcb, 0x22, 0xc0];
+    let high = sps::parse(SETS[1]).unwrap();
+    assert_eq!(high.size, Size::new(1920, 1080));
+    let config = units::Config::write(SETS[1], PICTURE).unwrap();
+    let mut dice = Dice(11);
+    let mut read = 0;
+    for round in 0..20_000 {
+        let bytes = mutant(SETS[round % 2], &mut dice);
+        if let Ok(set) = sps::parse(&bytes) {
+            read += 1;
+            let again = sps::parse(&sps::immediate(&bytes, &set));
+            assert_eq!(again.map(|again| again.size).ok(), Some(set.size), "round {round}");
+        }
+        if let Some(pps) = sps::parse_pps(&mutant(PICTURE, &mut dice)) {
+            let _ = sps::idr_quantiser(
+                &mutant(&[0x65, 0x88, 0x84, 0, 0x33, 0xff, 1, 2], &mut dice),
+                &high,
+                pps,
+            );
+        }
+        let _ = units::Config::parse(&mutant(&config, &mut dice));
+    }
+    assert!(read > 2000, "{read}");
+}
