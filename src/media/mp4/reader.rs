@@ -96,6 +96,11 @@ impl Reader {
             buffer,
             over,
         };
+        // The decoder takes nothing before an IDR. Clips that were cut without one have none.
+        let begin = reader.index.samples.iter().position(|sample| sample.size > 0).unwrap_or(0);
+        if !reader.is_idr(begin)? {
+            return Err(Error::foreign("H.264 that does not begin with an IDR picture"));
+        }
         reader.info.quantiser = reader.quantiser(&picture);
         Ok(reader)
     }

@@ -58,6 +58,10 @@ fn what_is_not_read_is_refused_by_name_with_the_command_that_converts_it() {
         assert!(text.contains("ffmpeg -i IN"), "{name}: {text}");
         assert_eq!(error.kind(), ErrorKind::BadInput);
     }
+    let (whole, path) = (folder.file("open.mp4"), folder.file("opencut.mp4"));
+    ffmpeg(&format!("{SOURCE} {H264} -bf 3 -g 8 -x264-params open-gop=1:scenecut=0"), &whole);
+    ffmpeg(&format!("-ss 0.7 -i {} -c copy", whole.display()), &path);
+    assert!(read(&path).err().unwrap().to_string().contains("does not begin with an IDR"));
     let path = folder.file("sound.mp4");
     ffmpeg(&format!("{TONE} -c:a aac"), &path);
     assert!(read(&path).err().unwrap().to_string().contains("without pictures"));
@@ -195,6 +199,31 @@ fn far_away(bytes: &[u8]) -> (Vec<u8>, Vec<u8>, u64) {
     head.extend_from_slice(b"\0\0\0\x01free");
     head.extend_from_slice(&free.to_be_bytes());
     (head, bytes[mdat - 4..].to_vec(), FAR)
+}
+
+#[test]
+#[ignore = "needs ffmpeg: tests/run installs it"]
+fn raw_frames_of_ffmpeg_become_a_clip_and_the_reverse() {
+    let folder = Folder::new("raw");
+    let (raw, clip, back) =
+        (folder.file("in.y4m"), folder.file("out.mp4"), folder.file("back.y4m"));
+    ffmpeg("-f lavfi -i testsrc2=s=176x144:r=30000/1001:d=1 -pix_fmt yuv420p", &raw);
+    let made = remake(&raw, &folder, &clip).unwrap();
+    assert_eq!((made.frames, times(&clip)[29]), (30, (29 * 1001, 1001)));
+    assert_eq!(support::probe(&clip, "v:0", "stream=time_base"), "1/30000\n");
+    let mut source = read(&clip).unwrap();
+    let info = source.info().clone();
+    let to = File::create(&back).unwrap();
+    let mut writer = Box::new(mien_media::y4m::Writer::new(to, &info, info.size).unwrap());
+    let mut frame = I420::default();
+    while let Some(timing) = source.next(&mut frame).unwrap() {
+        use mien_media::clip::FrameSink;
+        writer.push(&frame, timing, false).unwrap();
+    }
+    mien_media::clip::FrameSink::finish(writer).unwrap();
+    assert_eq!(support::probe(&back, "v:0", "stream=r_frame_rate"), "30000/1001\n");
+    assert_eq!(read(&back).unwrap().info().size, info.size);
+    assert_eq!(times(&back).len(), 30);
 }
 
 #[test]
