@@ -42,7 +42,7 @@ fn the_record_of_a_home_without_rows_holds_and_bad_questions_are_named() {
 fn enrolment_consent_jobs_and_refusals_are_recorded_and_proven_elsewhere() {
     let bench = Bench::new("audit-run");
     save(&bench.path("in.png"), &small_face(256));
-    let hopper = picture("grace_hopper.jpg");
+    let hopper = picture("hopper.jpg");
     bench.enrol("hopper", &hopper);
     let swap = |out: &str| bench.run(&["process", "in.png", "-o", out, "--swap", "hopper"]);
     assert_eq!(swap("out.png").code, 0);

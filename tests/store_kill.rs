@@ -17,9 +17,9 @@ use mien_base::clock::{Clock as _, SystemClock, Wall};
 use mien_base::consent::{ConsentRecord, Quality, Scope, SourceRecord};
 use mien_base::id::IdentityId;
 use mien_daemon::audit::{Entry, Kind};
-use mien_daemon::store::{LocalKeys, PATIENCE, Parts, Query, Store, When};
-use mien_vault::SourceStore as _;
+use mien_daemon::store::{HomeKeys, PATIENCE, Parts, Query, Store, When};
 use mien_vault::random::SystemRandom;
+use mien_vault::{Home, SourceStore as _};
 use serde_json::json;
 use support::Bench;
 
@@ -31,9 +31,9 @@ fn kills() -> u32 {
 }
 
 fn open(home: &Path) -> Store {
-    let keys = LocalKeys::open(&home.join("keys"), &mut SystemRandom).unwrap();
     let random = Box::new(SystemRandom);
     let clock = Arc::new(SystemClock::start());
+    let keys = HomeKeys::open(&Home::at(home), &mut SystemRandom, clock.wall()).unwrap();
     Store::open(home, Parts { clock, keys: Arc::new(keys), random, patience: PATIENCE }).unwrap()
 }
 

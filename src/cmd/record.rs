@@ -11,7 +11,7 @@ use mien_base::id::{IdentityId, JobId};
 use mien_base::recipe::{Mark, Recipe};
 use mien_base::report::{FaceReport, MarkReport};
 use mien_daemon::audit::{self, Entry, Face, Kind};
-use mien_daemon::store::{LocalKeys, PATIENCE, Parts, Store};
+use mien_daemon::store::{HomeKeys, PATIENCE, Parts, Store};
 use mien_daemon::supervise::{Ended, Witness};
 use mien_vault::Home;
 use mien_vault::random::SystemRandom;
@@ -27,16 +27,13 @@ pub(crate) fn open(home: &Home, clock: Arc<SystemClock>, quiet: bool) -> Result<
             out::note(&format!("mien: {text}"));
         }
     };
-    let keys = LocalKeys::open(&home.keys(), &mut SystemRandom)?;
-    for (what, id) in keys.made() {
-        let at = home.keys().display().to_string();
-        let text = match *what {
-            "consent" => {
-                format!("made the key {id} in {at}: it signs consent that is entered here")
-            }
-            _ => format!("made the key {id} in {at}: it signs the {what} record"),
-        };
-        say(text);
+    let keys = HomeKeys::open(home, &mut SystemRandom, clock.wall())?;
+    if let Some(id) = keys.made() {
+        let (at, keeper) = (home.keys().display().to_string(), keys.keeper().words());
+        say(format!(
+            "made the operator's key {id} in {at}: it signs consent that is entered here; \
+             this machine's own key signs the record and seals the sources: {keeper}"
+        ));
     }
     let random = Box::new(SystemRandom);
     let parts = Parts { clock, keys: Arc::new(keys), random, patience: PATIENCE };

@@ -129,13 +129,13 @@ fn sign(kind: &str, document: &impl Serialize, key: &KeyPair) -> String {
 fn opened<T: for<'de> Deserialize<'de>>(
     kind: &str,
     text: &str,
-    keys: &dyn Keys,
+    (keys, now): (&dyn Keys, Wall),
 ) -> std::result::Result<(KeyId, T), String> {
     let envelope = Envelope::parse(text.as_bytes()).map_err(|error| error.to_string())?;
     if envelope.payload_type() != kind {
         return Err("its envelope holds something else".to_owned());
     }
-    let key = keys.consent_signer(&envelope);
+    let key = keys.consent_signer(&envelope, now);
     let key = key.ok_or("no trusted key of role consent signed it")?;
     let document = serde_json::from_slice(envelope.payload());
     document.map(|document| (key, document)).map_err(|_| "what it says can't be read".to_owned())
@@ -217,7 +217,7 @@ fn revoke_one(
 /// The records of a source, or of all, by name.
 pub(super) fn of(
     conn: &Connection,
-    keys: &dyn Keys,
+    trust: (&dyn Keys, Wall),
     identity: Option<&IdentityId>,
 ) -> Result<Vec<StoredConsent>> {
     let mut statement = conn
@@ -240,7 +240,7 @@ pub(super) fn of(
         let (id, identity, envelope, revocation) = row.map_err(sql("be read"))?;
         // A name that is none belongs to nobody.
         let Ok(identity) = identity.parse::<IdentityId>() else { continue };
-        let record = check(keys, &id, &identity, &envelope, revocation.as_deref());
+        let record = check(trust, &id, &identity, &envelope, revocation.as_deref());
         all.push(StoredConsent { id, identity, record });
     }
     Ok(all)
@@ -248,13 +248,13 @@ pub(super) fn of(
 
 /// What a stored record says, if all of it holds together.
 fn check(
-    keys: &dyn Keys,
+    trust: (&dyn Keys, Wall),
     id: &ConsentId,
     identity: &IdentityId,
     envelope: &str,
     revocation: Option<&str>,
 ) -> std::result::Result<(KeyId, ConsentRecord), String> {
-    let (key, signed) = opened::<Signed>(RECORD_TYPE, envelope, keys)?;
+    let (key, signed) = opened::<Signed>(RECORD_TYPE, envelope, trust)?;
     if signed.identity != *identity {
         return Err(format!("it is bound to `{}`", signed.identity));
     }
@@ -263,7 +263,7 @@ fn check(
     }
     let Some(revocation) = revocation else { return Ok((key, signed.record(None))) };
     // Whatever stands there, somebody took it back: in doubt it does not hold.
-    let (_, words) = opened::<Revocation>(REVOCATION_TYPE, revocation, keys)
+    let (_, words) = opened::<Revocation>(REVOCATION_TYPE, revocation, trust)
         .map_err(|why| format!("it was taken back, but {why}"))?;
     if words.id != *id || words.identity != *identity {
         return Err("it was taken back by words about another record".to_owned());
@@ -303,7 +303,7 @@ impl Store {
             super::sources::enrolled(conn, &identity)?;
             let mut taken = Vec::new();
             let mut found = false;
-            for stored in of(conn, &*keys, Some(&identity))? {
+            for stored in of(conn, (&*keys, now), Some(&identity))? {
                 if only.as_ref().is_some_and(|only| *only != stored.id) {
                     continue;
                 }
@@ -336,7 +336,7 @@ impl Store {
         if let Some(identity) = identity {
             super::sources::enrolled(&conn, identity)?;
         }
-        of(&conn, &*self.keys, identity)
+        of(&conn, (&*self.keys, self.clock.wall()), identity)
     }
 
     /// The signed record and what took it back, as they stand in the database.

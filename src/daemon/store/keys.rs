@@ -1,17 +1,27 @@
-//! The keys that the store works with, and their local form: files that are made on first use.
+//! The keys that the store works with: of the device, of the operator, and of those who are trusted.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use mien_base::clock::Wall;
+use mien_vault::Home;
+use mien_vault::keyslot::{self, DeviceKey, Keeper};
 use mien_vault::random::Random;
 use mien_vault::sign::{Envelope, KeyId, KeyPair, PublicKey};
 use mien_vault::text;
+use mien_vault::trust::{KeyRole, TrustStore, TrustedKey};
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::private;
 use crate::errors::{Error, Result, file};
+
+/// Public keys whose heads this machine's record may carry, one a line, the oldest first.
+const HEADS: &str = "audit.pub";
+/// Seed of the key that signs what is entered on this machine.
+const OPERATOR: &str = "consent.seed";
 
 /// Who signs, who is trusted, and what wraps the sources' keys.
 pub trait Keys: std::fmt::Debug + Send + Sync {
@@ -24,20 +34,25 @@ pub trait Keys: std::fmt::Debug + Send + Sync {
     /// Signs what is entered on this machine: records of consent and what takes them back.
     fn consent(&self) -> &KeyPair;
 
-    /// The key of role consent that signed the envelope and is trusted, if one did.
-    fn consent_signer(&self, envelope: &Envelope) -> Option<KeyId>;
+    /// The key of role consent that signed the envelope and is trusted now, if one did.
+    fn consent_signer(&self, envelope: &Envelope, now: Wall) -> Option<KeyId>;
 
     /// Wraps the sources' keys.
     fn wrapping(&self) -> &[u8; 32];
 }
 
-/// Keys in files of this machine, for a laptop: whoever reads the folder has them.
+/// The keys of a home: heads are signed and sources wrapped by what the device's key gives; consent
+/// that is entered here is signed by a local key of the operator, which is made on first use and
+/// trusted until it is revoked.
 #[derive(Debug)]
-pub struct LocalKeys {
+pub struct HomeKeys {
     audit: KeyPair,
+    heads: Vec<PublicKey>,
     consent: KeyPair,
+    trust: TrustStore,
     wrapping: Wrapping,
-    made: Vec<(&'static str, KeyId)>,
+    made: Option<KeyId>,
+    keeper: Keeper,
 }
 
 struct Wrapping(Zeroizing<[u8; 32]>);
@@ -48,55 +63,105 @@ impl std::fmt::Debug for Wrapping {
     }
 }
 
-impl LocalKeys {
-    /// The keys of a folder; those that are not there are made.
+/// What the device's key gives for the sources.
+fn wrapping(device: &DeviceKey) -> Wrapping {
+    let mut hasher = Sha256::new();
+    hasher.update(b"mien key of the sources, version 1\0");
+    hasher.update(*device.signer().seed());
+    let mut key = Zeroizing::new([0; 32]);
+    key.copy_from_slice(&hasher.finalize());
+    Wrapping(key)
+}
+
+impl HomeKeys {
+    /// The keys of a home; those that are not there are made.
     ///
     /// # Errors
     /// `File`; `Vault` when there is no randomness or a file holds no key.
-    pub fn open(folder: &Path, random: &mut dyn Random) -> Result<Self> {
-        private(folder)?;
-        let mut made = Vec::new();
-        let mut pair = |name: &'static str, random: &mut dyn Random| -> Result<KeyPair> {
-            let (seed, new) = seed(&folder.join(format!("{name}.seed")), random)?;
-            let pair = KeyPair::from_seed(&seed);
-            if new {
-                made.push((name, pair.id()));
-            }
-            Ok(pair)
-        };
-        let (audit, consent) = (pair("audit", random)?, pair("consent", random)?);
-        let (wrapping, _) = seed(&folder.join("sources.seed"), random)?;
-        Ok(Self { audit, consent, wrapping: Wrapping(wrapping), made })
+    pub fn open(home: &Home, random: &mut dyn Random, now: Wall) -> Result<Self> {
+        let folder = home.keys();
+        private(&folder)?;
+        let device = keyslot::of_machine(home, random)?;
+        let audit = device.signer();
+        let heads = heads(&folder, audit.public())?;
+        let (seed, new) = seed(&folder.join(OPERATOR), random)?;
+        let consent = KeyPair::from_seed(&seed);
+        let mut trust = TrustStore::open(home)?;
+        if trust.key(consent.id()).is_none() {
+            trust.add(TrustedKey {
+                public: consent.public(),
+                name: "operator of this machine".to_owned(),
+                roles: [KeyRole::Consent].into(),
+                added: now,
+                expires: None,
+                revoked: None,
+            })?;
+        }
+        let made = new.then(|| consent.id());
+        let (wrapping, keeper) = (wrapping(&device), device.keeper());
+        Ok(Self { audit, heads, consent, trust, wrapping, made, keeper })
     }
 
-    /// Signing keys that were made just now: what for, and their name.
+    /// The operator's key, when it was made just now.
     #[must_use]
-    pub fn made(&self) -> &[(&'static str, KeyId)] {
-        &self.made
+    pub fn made(&self) -> Option<KeyId> {
+        self.made
+    }
+
+    /// What keeps the device's key.
+    #[must_use]
+    pub fn keeper(&self) -> Keeper {
+        self.keeper
     }
 }
 
-impl Keys for LocalKeys {
+impl Keys for HomeKeys {
     fn audit(&self) -> &KeyPair {
         &self.audit
     }
 
     fn trusts_head(&self, key: &PublicKey) -> bool {
-        *key == self.audit.public()
+        self.heads.contains(key)
     }
 
     fn consent(&self) -> &KeyPair {
         &self.consent
     }
 
-    fn consent_signer(&self, envelope: &Envelope) -> Option<KeyId> {
-        let key = self.consent.public();
-        (envelope.signed_by(&key) == Some(true)).then(|| key.id())
+    fn consent_signer(&self, envelope: &Envelope, now: Wall) -> Option<KeyId> {
+        self.trust.verify(envelope, KeyRole::Consent, now).ok()?.first().copied()
     }
 
     fn wrapping(&self) -> &[u8; 32] {
         &self.wrapping.0
     }
+}
+
+/// The keys of heads so far; the present one is added when it is new.
+fn heads(folder: &Path, present: PublicKey) -> Result<Vec<PublicKey>> {
+    let path = folder.join(HEADS);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(file("read", &path)(error)),
+    };
+    let mut heads = text
+        .lines()
+        .map(str::parse)
+        .collect::<std::result::Result<Vec<PublicKey>, _>>()
+        .map_err(Error::Vault)?;
+    if !heads.contains(&present) {
+        // Appended in one write: two processes at once add the same line twice, which is no harm.
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        let mut out = options.open(&path).map_err(file("create", &path))?;
+        out.write_all(format!("{present}\n").as_bytes())
+            .and_then(|()| out.sync_all())
+            .map_err(file("write", &path))?;
+        sync(&path)?;
+        heads.push(present);
+    }
+    Ok(heads)
 }
 
 /// The seed of a file, or a new one; two processes that make it at once end with the same.
@@ -162,30 +227,64 @@ mod tests {
     use mien_vault::random::SystemRandom;
     use std::os::unix::fs::PermissionsExt as _;
 
+    fn open(scratch: &Scratch) -> Result<HomeKeys> {
+        HomeKeys::open(&Home::at(&scratch.0), &mut SystemRandom, Wall(1_800_000_000))
+    }
+
     #[test]
     fn keys_are_made_once_and_only_their_owner_reads_them() {
         let scratch = Scratch::new();
-        let folder = scratch.0.join("keys");
-        let first = LocalKeys::open(&folder, &mut SystemRandom).unwrap();
-        assert_eq!(first.made().len(), 2);
-        let second = LocalKeys::open(&folder, &mut SystemRandom).unwrap();
-        assert!(second.made().is_empty());
+        let first = open(&scratch).unwrap();
+        assert_eq!(first.made(), Some(first.consent().id()));
+        let second = open(&scratch).unwrap();
+        assert_eq!(second.made(), None);
         assert_eq!(first.audit().id(), second.audit().id());
         assert_eq!(first.wrapping(), second.wrapping());
         assert_ne!(first.audit().id(), first.consent().id());
-        let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap()).collect();
-        assert_eq!(names.len(), 3);
-        let mode = |entry: std::fs::DirEntry| entry.metadata().unwrap().permissions().mode();
-        assert!(names.drain(..).all(|entry| mode(entry) & 0o777 == 0o600));
+        assert_ne!(first.wrapping(), &*first.audit().seed());
+        for entry in std::fs::read_dir(scratch.0.join("keys")).unwrap() {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{:?}", entry.file_name());
+        }
         assert!(!format!("{first:?}").contains(&text::hex(first.wrapping())));
     }
 
     #[test]
     fn a_damaged_key_is_an_error_and_not_a_new_key() {
         let scratch = Scratch::new();
-        LocalKeys::open(&scratch.0, &mut SystemRandom).unwrap();
-        std::fs::write(scratch.0.join("consent.seed"), "12\n").unwrap();
-        let error = LocalKeys::open(&scratch.0, &mut SystemRandom).unwrap_err();
+        open(&scratch).unwrap();
+        std::fs::write(scratch.0.join("keys").join(OPERATOR), "12\n").unwrap();
+        let error = open(&scratch).unwrap_err();
         assert!(error.to_string().contains("64 hex digits"), "{error}");
+    }
+
+    #[test]
+    fn heads_of_the_key_before_count_and_those_of_a_stranger_do_not() {
+        let scratch = Scratch::new();
+        let before = open(&scratch).unwrap();
+        // The device gets another key.
+        std::fs::remove_file(scratch.0.join("keys/device.key")).unwrap();
+        let after = open(&scratch).unwrap();
+        assert_ne!(before.audit().id(), after.audit().id());
+        assert!(after.trusts_head(&before.audit().public()));
+        assert!(after.trusts_head(&after.audit().public()));
+        assert!(!after.trusts_head(&KeyPair::from_seed(&[7; 32]).public()));
+    }
+
+    #[test]
+    fn consent_is_signed_by_whom_the_home_trusts_for_it_and_no_longer_once_revoked() {
+        let scratch = Scratch::new();
+        let keys = open(&scratch).unwrap();
+        let mut envelope = Envelope::new("t", b"d".to_vec());
+        envelope.sign(keys.consent());
+        let now = Wall(1_800_000_000);
+        assert_eq!(keys.consent_signer(&envelope, now), Some(keys.consent().id()));
+        let mut by_device = Envelope::new("t", b"d".to_vec());
+        by_device.sign(keys.audit());
+        assert_eq!(keys.consent_signer(&by_device, now), None);
+        let mut trust = TrustStore::open(&Home::at(&scratch.0)).unwrap();
+        trust.revoke(keys.consent().id(), now).unwrap();
+        assert_eq!(open(&scratch).unwrap().consent_signer(&envelope, now), None);
     }
 }

@@ -8,6 +8,7 @@
 mod migrate;
 mod writer;
 mod keys;
+mod cells;
 mod record;
 mod query;
 mod verify;
@@ -37,7 +38,7 @@ use crate::errors::{Error, Result, file, sql};
 pub use consents::{ConsentId, StoredConsent};
 pub use erase::Erased;
 pub use import::Imported;
-pub use keys::{Keys, LocalKeys};
+pub use keys::{HomeKeys, Keys};
 pub use query::Query;
 pub use segment::{Sealed, Segment};
 pub use verify::Checked;

@@ -1,6 +1,6 @@
 //! Asks the record: by time, camera, place, person, kind and job; newest first.
 
-use std::collections::BTreeSet;
+use std::collections::BinaryHeap;
 
 use mien_base::clock::Wall;
 use mien_base::id::{IdentityId, JobId};
@@ -9,7 +9,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::Store;
-use super::record::{COLUMNS, FACES, Stored, find_camera, read, tick};
+use super::cells::touching;
+use super::record::{COLUMNS, Stored, read};
 use crate::audit::{Fault, Kind, Link, Place};
 use crate::errors::{Error, Result, sql};
 
@@ -33,11 +34,6 @@ pub struct Query {
     pub most: usize,
 }
 
-/// Width of the first window of time when places are looked for, in seconds.
-const WINDOW: u64 = 600;
-/// How much wider each further one is.
-const WIDER: u64 = 4;
-
 impl Store {
     /// Rows that match, newest first.
     ///
@@ -47,8 +43,11 @@ impl Store {
         let conn = self.reader();
         let most = query.most.min(limits::AUDIT_ANSWER);
         match query.place {
-            Some(place) => by_place(&conn, query, place, most),
-            None => by_columns(&conn, query, most),
+            // A person's rows, or a job's, are few: each is looked at.
+            Some(place) if query.who.is_none() && query.job.is_none() => {
+                by_place(&conn, query, place, most)
+            }
+            _ => by_columns(&conn, query, most),
         }
     }
 }
@@ -138,10 +137,13 @@ fn statement(query: &Query, most: usize) -> (String, Vec<Value>) {
         from.push_str(" JOIN audit_who ON audit_who.seq = audit.seq");
     }
     let columns = columns();
-    let text = format!(
-        "SELECT {columns} FROM {from} WHERE {} ORDER BY {order} DESC, {seq} DESC LIMIT {most}",
+    let mut text = format!(
+        "SELECT {columns} FROM {from} WHERE {} ORDER BY {order} DESC, {seq} DESC",
         all.sql()
     );
+    if query.place.is_none() {
+        text.push_str(&format!(" LIMIT {most}"));
+    }
     (text, all.values)
 }
 
@@ -152,103 +154,111 @@ fn columns() -> String {
 
 fn by_columns(conn: &Connection, query: &Query, most: usize) -> Result<Vec<Link>> {
     let (text, values) = statement(query, most);
-    fetch(conn, &text, values)
-}
-
-fn fetch(conn: &Connection, text: &str, values: Vec<Value>) -> Result<Vec<Link>> {
-    let mut statement = conn.prepare_cached(text).map_err(sql("be asked"))?;
-    let rows = statement.query_map(params_from_iter(values), read).map_err(sql("be asked"))?;
-    let mut links = Vec::new();
-    for row in rows {
-        match row.map_err(sql("be asked"))? {
-            Stored::Link(link) => links.push(link),
-            Stored::Bad(seq, _, why) => {
-                return Err(Error::AuditBroken {
-                    first: Fault::Unreadable { seq, why },
-                    faults: 1,
-                });
-            }
-        }
-    }
-    Ok(links)
-}
-
-/// Faces by place: windows of time, from the newest back and ever wider, until there is enough.
-/// What many faces match is then found in the first, and what few match in one of the last.
-fn by_place(conn: &Connection, query: &Query, place: Place, most: usize) -> Result<Vec<Link>> {
-    let camera = match &query.camera {
-        None => None,
-        Some(camera) => match find_camera(conn, camera)? {
-            Some(number) => Some(number),
-            None => return Ok(Vec::new()),
-        },
-    };
-    let Some((oldest, newest)) = span(conn, query)? else { return Ok(Vec::new()) };
-    let (mut until, mut width) = (newest, WINDOW);
-    let mut links: Vec<Link> = Vec::new();
-    while until > oldest && links.len() < most {
-        let from = until.saturating_sub(width).max(oldest);
-        let rows = touching(conn, place, camera, (Wall(from), Wall(until)))?;
-        let mut found = Vec::new();
-        for seq in rows {
-            found.extend(matching(conn, query, seq)?);
-        }
-        // In the order of an answer: a clock that was set back makes it another one than `seq`.
-        found.sort_by_key(|link| std::cmp::Reverse((link.row.entry.at, link.row.seq)));
-        links.append(&mut found);
-        (until, width) = (from, width.saturating_mul(WIDER));
-    }
-    links.truncate(most);
-    Ok(links)
-}
-
-/// The seconds between which rows stand that may match.
-fn span(conn: &Connection, query: &Query) -> Result<Option<(u64, u64)>> {
-    let (first, last): (Option<u64>, Option<u64>) = conn
-        .query_row("SELECT (SELECT min(at) FROM audit), (SELECT max(at) FROM audit)", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .map_err(sql("be asked"))?;
-    let (Some(first), Some(last)) = (first, last) else { return Ok(None) };
-    let from = query.from.map_or(first, |from| from.0.max(first));
-    let until = query.until.map_or(last + 1, |until| until.0.min(last + 1));
-    Ok((from < until).then_some((from, until)))
-}
-
-/// Numbers of the rows with a face that touches the place between two times.
-fn touching(
-    conn: &Connection,
-    place: Place,
-    camera: Option<i64>,
-    (from, until): (Wall, Wall),
-) -> Result<BTreeSet<u64>> {
-    let [x0, y0, x1, y1] = place;
-    let mut text = "SELECT id FROM audit_where WHERE t1 >= ? AND t0 <= ?
-        AND x1 >= ? AND x0 <= ? AND y1 >= ? AND y0 <= ?"
-        .to_owned();
-    // The ends of both are inclusive; `matching` looks at the time itself.
-    let last = Wall(until.0.saturating_sub(1));
-    let mut values: Vec<i64> = vec![tick(from).into(), tick(last).into()];
-    values.extend([x0, x1, y0, y1].map(i64::from));
-    if let Some(camera) = camera {
-        text.push_str(" AND c1 >= ? AND c0 <= ?");
-        values.extend([camera, camera]);
-    }
     let mut statement = conn.prepare_cached(&text).map_err(sql("be asked"))?;
-    let ids = statement
-        .query_map(params_from_iter(values), |row| row.get::<_, u64>(0))
-        .map_err(sql("be asked"))?;
-    ids.map(|id| id.map(|id| id / FACES).map_err(sql("be asked"))).collect()
+    let mut rows = statement.query(params_from_iter(values)).map_err(sql("be asked"))?;
+    let mut links = Vec::new();
+    while links.len() < most
+        && let Some(row) = rows.next().map_err(sql("be asked"))?
+    {
+        let link = link(row)?;
+        if query.place.is_none_or(|place| touches(&link, place)) {
+            links.push(link);
+        }
+    }
+    Ok(links)
 }
 
-/// The row of this number when it matches everything but the place.
-fn matching(conn: &Connection, query: &Query, seq: u64) -> Result<Option<Link>> {
-    let mut all = narrowed(query);
-    all.and("audit.seq = ?", number(seq));
-    let text = format!("SELECT {} FROM audit WHERE {}", columns(), all.sql());
-    let link = fetch(conn, &text, all.values)?.pop();
-    Ok(link.filter(|link| {
-        let named = super::record::named(&link.row.entry);
-        query.who.as_ref().is_none_or(|who| named.contains(who.as_str()))
-    }))
+/// A row of an answer.
+fn link(row: &rusqlite::Row<'_>) -> Result<Link> {
+    match read(row).map_err(sql("be asked"))? {
+        Stored::Link(link) => Ok(link),
+        Stored::Bad(seq, _, why) => {
+            Err(Error::AuditBroken { first: Fault::Unreadable { seq, why }, faults: 1 })
+        }
+    }
+}
+
+/// A face of the row lies in the place or across its edge.
+fn touches(link: &Link, [x0, y0, x1, y1]: Place) -> bool {
+    let touches = |[a0, b0, a1, b1]: Place| a0 <= x1 && a1 >= x0 && b0 <= y1 && b1 >= y0;
+    link.row.entry.faces.iter().any(|face| touches(face.place))
+}
+
+/// Faces by place: each cell that can hold some is walked from its newest, all at once, and no
+/// further than the answer needs.
+fn by_place(conn: &Connection, query: &Query, place: Place, most: usize) -> Result<Vec<Link>> {
+    let (text, values) = in_cell(query, place);
+    let cells = touching(place);
+    conn.set_prepared_statement_cache_capacity(2 * cells.len().max(32));
+    let mut statements = cells
+        .iter()
+        .map(|_| conn.prepare_cached(&text))
+        .collect::<rusqlite::Result<Vec<_>>>()
+        .map_err(sql("be asked"))?;
+    let mut walks = Vec::with_capacity(cells.len());
+    for (statement, cell) in statements.iter_mut().zip(cells) {
+        let values = std::iter::once(Value::Integer(cell.into())).chain(values.iter().cloned());
+        walks.push(statement.query(params_from_iter(values)).map_err(sql("be asked"))?);
+    }
+    // The newest of each walk; the newest of all comes out first.
+    let mut newest = BinaryHeap::new();
+    for (at, walk) in walks.iter_mut().enumerate() {
+        newest.extend(advance(walk)?.map(|place| (place, at)));
+    }
+    let mut found: Vec<u64> = Vec::new();
+    while found.len() < most
+        && let Some(((_, seq), at)) = newest.pop()
+    {
+        // Several faces of one row come out one after the other.
+        if found.last() != Some(&seq) {
+            found.push(seq);
+        }
+        if let Some(walk) = walks.get_mut(at) {
+            newest.extend(advance(walk)?.map(|place| (place, at)));
+        }
+    }
+    let text = format!("SELECT {} FROM audit WHERE audit.seq = ?1", columns());
+    let mut statement = conn.prepare_cached(&text).map_err(sql("be asked"))?;
+    let mut links = Vec::with_capacity(found.len());
+    for seq in found {
+        let mut rows = statement.query([seq]).map_err(sql("be asked"))?;
+        if let Some(row) = rows.next().map_err(sql("be asked"))? {
+            links.push(link(row)?);
+        }
+    }
+    Ok(links)
+}
+
+/// Time and number of the next row of a walk.
+fn advance(walk: &mut rusqlite::Rows<'_>) -> Result<Option<(u64, u64)>> {
+    let row = walk.next().map_err(sql("be asked"))?;
+    row.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose().map_err(sql("be asked"))
+}
+
+/// What is asked of one cell, whose number is the first value.
+fn in_cell(query: &Query, [x0, y0, x1, y1]: Place) -> (String, Vec<Value>) {
+    let mut all = Where::default();
+    for (word, value) in [("x1 >= ?", x0), ("x0 <= ?", x1), ("y1 >= ?", y0), ("y0 <= ?", y1)] {
+        all.and(word, i64::from(value));
+    }
+    if let Some(from) = query.from {
+        all.and("at >= ?", number(from.0));
+    }
+    if let Some(until) = query.until {
+        all.and("at < ?", number(until.0));
+    }
+    if let Some(camera) = &query.camera {
+        all.and("camera = ?", camera.clone());
+    }
+    if let Some(kind) = query.kind {
+        all.and("kind = ?", kind.word().to_owned());
+    }
+    if let Some(before) = query.before {
+        all.and("seq < ?", number(before));
+    }
+    let text = format!(
+        "SELECT at, seq FROM audit_where WHERE cell = ? AND {} ORDER BY at DESC, seq DESC",
+        all.sql()
+    );
+    (text, all.values)
 }

@@ -8,13 +8,12 @@ use mien_vault::sign::KeyPair;
 use rusqlite::{Connection, OptionalExtension as _, Params, Row as SqlRow, params};
 use serde::Serialize;
 
+use super::cells::cell;
 use crate::audit::{Entry, Hash, Head, Kind, Link, Row};
 use crate::errors::{Result, sql};
 
 /// Rows after which a head is signed without being asked for.
 const SIGNED_EVERY: u64 = 1024;
-/// Numbers of `audit_where` that belong to one row.
-pub(super) const FACES: u64 = 512;
 /// What a row is read from, in this order.
 pub(super) const COLUMNS: &str = "seq, at, kind, camera, job, who, faces, body, prev, hash";
 
@@ -78,17 +77,13 @@ fn insert(conn: &Connection, link: &Link) -> Result<()> {
         let statement = "INSERT INTO audit_who (who, at, seq) VALUES (?1, ?2, ?3)";
         run(conn, statement, params![who, at.0, seq])?;
     }
-    let camera = match camera {
-        Some(camera) if !faces.is_empty() => number_of(conn, camera)?,
-        _ => 0,
-    };
     for (n, face) in (0..).zip(faces) {
         let [x0, y0, x1, y1] = face.place;
         run(
             conn,
-            "INSERT INTO audit_where (id, x0, x1, y0, y1, t0, t1, c0, c1)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?7)",
-            params![seq * FACES + n, x0, x1, y0, y1, tick(*at), camera],
+            "INSERT INTO audit_where (cell, at, seq, n, x0, y0, x1, y1, kind, camera)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![cell(face.place), at.0, seq, n, x0, y0, x1, y1, kind.word(), camera],
         )?;
     }
     Ok(())
@@ -98,28 +93,6 @@ fn insert(conn: &Connection, link: &Link) -> Result<()> {
 pub(super) fn named(entry: &Entry) -> BTreeSet<&str> {
     let faces = entry.faces.iter().filter_map(|face| face.who.as_ref());
     entry.who.iter().chain(faces).map(|who| who.as_str()).collect()
-}
-
-/// A time as `audit_where` holds it: 32 bits, the seconds since 2020, cut off at 2088.
-pub(super) fn tick(at: Wall) -> i32 {
-    const FROM: u64 = 1_577_836_800;
-    i32::try_from(at.0.saturating_sub(FROM)).unwrap_or(i32::MAX)
-}
-
-/// The number of a camera; a new one gets the next.
-fn number_of(conn: &Connection, camera: &str) -> Result<i64> {
-    if let Some(number) = find_camera(conn, camera)? {
-        return Ok(number);
-    }
-    run(conn, "INSERT INTO audit_camera (name) VALUES (?1)", [camera])?;
-    Ok(conn.last_insert_rowid())
-}
-
-/// The number of a camera that the record speaks of.
-pub(super) fn find_camera(conn: &Connection, camera: &str) -> Result<Option<i64>> {
-    conn.prepare_cached("SELECT id FROM audit_camera WHERE name = ?1")
-        .and_then(|mut statement| statement.query_row([camera], |row| row.get(0)).optional())
-        .map_err(sql("be read"))
 }
 
 fn json(value: &impl Serialize) -> String {

@@ -100,13 +100,23 @@ CREATE TABLE audit_who (
     PRIMARY KEY (who, at, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Where and when each face was, for queries. Follows from `audit`. `id` is 512 times the row's
--- number plus the face's; `c` is the camera's number in `audit_camera`, 0 for none.
-CREATE VIRTUAL TABLE audit_where USING rtree_i32 (id, x0, x1, y0, y1, t0, t1, c0, c1);
-CREATE TABLE audit_camera (
-    id   INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE
-) STRICT;
+-- Where each face was, for queries. Follows from `audit`. Boxes are sorted into cells: the smaller a
+-- box, the smaller its cell, and it is in the one that holds its upper left corner
+-- (store/cells.rs). Inside a cell they stand by time, so that rows are added at few places and the
+-- newest are found first. `n` is the face's number in its row.
+CREATE TABLE audit_where (
+    cell   INTEGER NOT NULL,
+    at     INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    x0     INTEGER NOT NULL,
+    y0     INTEGER NOT NULL,
+    x1     INTEGER NOT NULL,
+    y1     INTEGER NOT NULL,
+    kind   TEXT NOT NULL,
+    camera TEXT,
+    PRIMARY KEY (cell, at, seq, n)
+) STRICT, WITHOUT ROWID;
 
 -- Signed heads (DSSE): at intervals, at stop, and when a segment is sealed.
 CREATE TABLE audit_head (

@@ -246,7 +246,6 @@ fn begin_anew(conn: &Connection, export: &Export) -> Result<()> {
         .query_row("SELECT max(at) FROM audit", [], |row| row.get(0))
         .map_err(sql("be read"))?;
     let made = schema_of(conn, "audit")?;
-    let made_where = schema_of(conn, "audit_where")?;
     record::run(
         conn,
         "INSERT INTO audit_segment (last, first, until, head, statement)
@@ -256,10 +255,10 @@ fn begin_anew(conn: &Connection, export: &Export) -> Result<()> {
     // Nothing of it is secret: freed pages need not be written once more.
     conn.execute_batch("PRAGMA secure_delete = OFF").map_err(sql("begin a new segment"))?;
     let dropped =
-        conn.execute_batch("DROP TABLE audit; DROP TABLE audit_where; DELETE FROM audit_who;");
+        conn.execute_batch("DROP TABLE audit; DELETE FROM audit_who; DELETE FROM audit_where;");
     conn.execute_batch("PRAGMA secure_delete = ON").map_err(sql("begin a new segment"))?;
     dropped.map_err(sql("begin a new segment"))?;
-    for words in made.iter().chain(&made_where) {
+    for words in &made {
         conn.execute_batch(words).map_err(sql("begin a new segment"))?;
     }
     Ok(())

@@ -147,7 +147,7 @@ impl SourceStore for Store {
     fn get(&self, id: &IdentityId) -> Result<StoredSource> {
         let conn = self.reader();
         let (record, portrait) = self.face(&conn, id)?;
-        let found = consents::of(&conn, &*self.keys, Some(id))?;
+        let found = consents::of(&conn, (&*self.keys, self.clock.wall()), Some(id))?;
         let consents: Vec<ConsentRecord> =
             found.into_iter().filter_map(|c| c.record.ok()).map(|(_, record)| record).collect();
         check_source(&record, &portrait, &consents)?;

@@ -30,7 +30,7 @@ impl Scratch {
 
     fn store_at(&self, wall: Wall) -> (Store, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(wall));
-        let keys = LocalKeys::open(&self.0.join("keys"), &mut SystemRandom).unwrap();
+        let keys = HomeKeys::open(&Home::at(&self.0), &mut SystemRandom, wall).unwrap();
         let parts = Parts {
             clock: clock.clone(),
             keys: Arc::new(keys),
@@ -235,6 +235,7 @@ fn a_consent_record_counts_only_through_a_trusted_signature() {
     assert!(store.get(&id("ada")).unwrap().consents.is_empty());
     drop(store);
     fs::remove_file(scratch.0.join("keys/consent.seed")).unwrap();
+    fs::remove_file(scratch.0.join("keys/trust.json")).unwrap();
     let store = scratch.store();
     store.grant(&consent("ada")).unwrap();
     assert_eq!(faults(&store).len(), 2);

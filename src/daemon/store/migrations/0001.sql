@@ -70,11 +70,19 @@ CREATE TABLE audit_who (
     seq INTEGER NOT NULL,
     PRIMARY KEY (who, at, seq)
 ) STRICT, WITHOUT ROWID;
-CREATE VIRTUAL TABLE audit_where USING rtree_i32 (id, x0, x1, y0, y1, t0, t1, c0, c1);
-CREATE TABLE audit_camera (
-    id   INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE
-) STRICT;
+CREATE TABLE audit_where (
+    cell   INTEGER NOT NULL,
+    at     INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    x0     INTEGER NOT NULL,
+    y0     INTEGER NOT NULL,
+    x1     INTEGER NOT NULL,
+    y1     INTEGER NOT NULL,
+    kind   TEXT NOT NULL,
+    camera TEXT,
+    PRIMARY KEY (cell, at, seq, n)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE audit_head (
     seq      INTEGER PRIMARY KEY,
     at       INTEGER NOT NULL,
