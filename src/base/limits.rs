@@ -24,6 +24,8 @@ pub const JPEG_WORK: u64 = 1 << 30;
 pub const CLIP_FILE: u64 = 64 << 30;
 /// Frames from one IDR to the next in clips that are written; the invisible mark is held as long.
 pub const CLIP_GOP: u64 = 60;
+/// Most GOPs of a clip from which `verify` reads marks; of a longer clip they are spread over it.
+pub const CLIP_CHECKED: u64 = 60;
 /// Frames of one segment: what a crash in the middle of a clip costs at most. Whole GOPs.
 pub const CLIP_SEGMENT: u64 = 2 * CLIP_GOP;
 /// Largest state that a clip's worker leaves behind at the end of a segment, in bytes.

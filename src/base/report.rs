@@ -72,6 +72,8 @@ pub struct Verdict {
     pub source_type: Option<String>,
     /// The `AIGC` record as it stands.
     pub aigc: Option<String>,
+    /// Of a clip: how its frames were looked at.
+    pub clip: Option<ClipVerdict>,
     /// Why the marks are not whole, one line each.
     pub reasons: Vec<String>,
 }
@@ -138,6 +140,21 @@ pub struct StageCost {
     pub cpu_ms: f64,
     /// Model runs inside the stage.
     pub inference_ms: f64,
+}
+
+/// Where a clip was found to carry the invisible mark. A GOP here is `limits::CLIP_GOP` frames.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClipVerdict {
+    /// Frames that were looked at.
+    pub frames: u64,
+    /// GOPs that were looked at: all of a short clip, some spread over a long one.
+    pub gops: u64,
+    /// GOPs from which the payload was read.
+    pub marked: u64,
+    /// GOPs from which another payload was read.
+    pub others: u64,
+    /// The first of those from which none was read, by number.
+    pub unmarked: Vec<u64>,
 }
 
 /// Time of one stage.

@@ -8,6 +8,7 @@ use mien_pixels::glyph;
 use mien_pixels::stdm::clip::Reader;
 use mien_pixels::view::Rgb;
 
+use crate::mark::ClipCheck;
 use crate::recipe;
 
 const COLOUR: Colour = Colour::BT709_LIMITED;
@@ -148,4 +149,86 @@ fn a_frame_of_another_size_is_refused() {
     let other = frame(Size::new(64, 62), 0);
     let error = clip.apply(other, Altered::Masked, at(0), true).unwrap_err();
     assert!(error.to_string().contains("another size"), "{error}");
+}
+
+/// Marks so many frames and looks at them again, changed by `alter`.
+fn checked_again(
+    recipe: &Checked,
+    (size, turn): (Size, Turn),
+    frames: u32,
+    mut alter: impl FnMut(u32, I420) -> I420,
+) -> (ClipCheck, Clip) {
+    let mut clip = Clip::new(recipe, size, turn, COLOUR);
+    let mut check = ClipCheck::new(size, turn, COLOUR.range);
+    let kind = declared(recipe);
+    for number in 0..frames {
+        let idr = u64::from(number) % limits::CLIP_GOP == 0;
+        let marked = clip.apply(frame(size, number / 8), kind, at(number), idr).unwrap();
+        check.push(&alter(number, marked.into_image()));
+    }
+    (check, clip)
+}
+
+#[test]
+fn a_marked_clip_is_whole_and_says_how_many_gops_are_marked() {
+    for turn in [Turn::None, Turn::Right] {
+        let recipe = checked("synthetic:1", Stands::Start);
+        let shape = (Size::new(480, 300), turn);
+        let (check, mut clip) = checked_again(&recipe, shape, 130, |_, image| image);
+        let record = clip.record(None).unwrap();
+        let verdict = check.finish(Some(Some(&record)));
+        assert!(verdict.whole, "{verdict:?}");
+        let found = verdict.clip.unwrap();
+        assert_eq!((found.frames, found.gops, found.marked, found.others), (130, 3, 3, 0));
+        assert_eq!((verdict.device, verdict.counter), (Some(9), Some(41)));
+        assert_eq!(verdict.generated, Some(true));
+        assert!(verdict.label.unwrap().starts_with("AI"));
+    }
+}
+
+#[test]
+fn what_a_clip_lacks_is_named() {
+    let shape = (Size::new(320, 240), Turn::None);
+    let named = |check: ClipCheck, record: Option<Option<&str>>, word: &str| {
+        let verdict = check.finish(record);
+        let said = verdict.reasons.join("; ");
+        assert!(!verdict.whole && said.contains(word), "{said}");
+    };
+    let recipe = checked("synthetic:1", Stands::Always);
+    let whole = || checked_again(&recipe, shape, 60, |_, image| image).0;
+    named(whole(), Some(None), "AIGC record is missing");
+    let verdict = whole().finish(None);
+    assert!(verdict.whole, "raw frames carry no record: {verdict:?}");
+
+    let plain = |_: u32, _: I420| frame(shape.0, 3);
+    named(checked_again(&recipe, shape, 60, plain).0, None, "no invisible mark");
+    let second =
+        |number: u32, image: I420| if number < 60 { image } else { frame(shape.0, number) };
+    named(checked_again(&recipe, shape, 120, second).0, None, "1 of 2 GOPs");
+    let wiped = |_: u32, mut image: I420| {
+        for y in 180..240 {
+            image.y_mut().row_mut(y).fill(90);
+        }
+        image
+    };
+    named(checked_again(&recipe, shape, 60, wiped).0, None, "no label");
+}
+
+#[test]
+fn a_clip_joined_of_two_is_not_whole() {
+    let size = Size::new(320, 240);
+    let mut other = checked("blur", Stands::Always).recipe().clone();
+    other.mark.counter = 7;
+    let mut clip = Clip::new(&recipe::check(&other).unwrap(), size, Turn::None, COLOUR);
+    let foreign = |number: u32, image: I420| {
+        if number < 60 {
+            return image;
+        }
+        clip.apply(frame(size, 2), Altered::Masked, at(number), number == 60).unwrap().into_image()
+    };
+    let recipe = checked("blur", Stands::Always);
+    let (check, _) = checked_again(&recipe, (size, Turn::None), 120, foreign);
+    let verdict = check.finish(None);
+    assert_eq!(verdict.clip.as_ref().map(|c| (c.gops, c.marked, c.others)), Some((2, 1, 1)));
+    assert!(verdict.reasons.iter().any(|r| r.contains("another payload")), "{verdict:?}");
 }

@@ -29,7 +29,7 @@ use mien_pixels::codec::Metadata;
 use mien_pixels::stdm;
 
 pub use invisible::{Altered, Payload};
-pub use verify::verify;
+pub use verify::{ClipCheck, verify};
 
 use crate::{Error, Result};
 use visible::Label;

@@ -189,3 +189,26 @@ fn hostile_metadata_never_panic() {
     }
     assert!(!verify(Image::filled(Size::new(0, 0), [0; 3]).view(), &Metadata::default()).whole);
 }
+
+#[test]
+fn labels_of_any_height_are_found_also_after_resizing() {
+    for (i, share) in [0.053, 0.066, 0.075, 0.091, 0.113, 0.149].into_iter().enumerate() {
+        let corner =
+            [Corner::BottomLeft, Corner::TopRight, Corner::TopLeft, Corner::BottomRight][i % 4];
+        let mark = Mark { label_height: share, corner, ..mark() };
+        let marked = applied(made(700, 520), Altered::Masked, &mark);
+        let meta = marked.metadata().clone();
+        let rgb = Cpu::new(1).release(marked.into_parts().0).unwrap();
+        let label = Label::new(rgb.size(), Altered::Masked, share, corner).unwrap();
+        for (w, h) in [(700, 520), (539, 400), (350, 260)] {
+            let mut other = Image::filled(Size::new(w, h), [0; 3]);
+            mien_pixels::resize::resize(rgb.view(), &mut other.view_mut());
+            let verdict = verify(other.view(), &meta);
+            assert_eq!(verdict.label.as_ref(), Some(&label.text), "{share} {w}x{h}");
+        }
+    }
+    for seed in 0..4 {
+        let plain = made(400 + 30 * seed, 300);
+        assert_eq!(verify(plain.view(), &Metadata::default()).label, None);
+    }
+}

@@ -17,6 +17,16 @@ const GENERATED: [&[&str]; 4] =
     [&["AI GENERATED · AI生成"], &["AI GENERATED", "AI生成"], &["AI生成"], &["AI"]];
 const MASKED: [&[&str]; 2] = [&["ANONYMISED"], &["ANON"]];
 
+/// All ways of saying what was done, the fullest first.
+#[must_use]
+pub(super) const fn forms(altered: Altered) -> &'static [&'static [&'static str]] {
+    match altered {
+        Altered::Nothing => &[],
+        Altered::Masked => &MASKED,
+        Altered::Generated => &GENERATED,
+    }
+}
+
 /// A label and where it goes.
 #[derive(Debug)]
 pub struct Label {
@@ -33,12 +43,16 @@ impl Label {
     /// is still legible. `None` when nothing was altered or the picture has no room for a word.
     #[must_use]
     pub fn new(size: Size, altered: Altered, share: f32, corner: Corner) -> Option<Self> {
-        let forms: &[&[&str]] = match altered {
-            Altered::Nothing => return None,
-            Altered::Masked => &MASKED,
-            Altered::Generated => &GENERATED,
-        };
-        let (lines, height) = fit(forms, size, share)?;
+        let (lines, height) = fit(forms(altered), size, share)?;
+        Self::drawn(size, lines, height, corner)
+    }
+
+    /// These lines with capitals of `height` pixels; `None` where the picture has no room for them.
+    pub(super) fn drawn(size: Size, lines: &[&str], height: f32, corner: Corner) -> Option<Self> {
+        let room = glyph::plate_size(lines, height);
+        if room.width > size.width || room.height > size.height {
+            return None;
+        }
         let plate = glyph::plate(lines, height);
         let roi = place(size, plate.layer.size(), height, corner);
         Some(Self { text: lines.join("\n"), height, plate, roi })
