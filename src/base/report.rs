@@ -104,8 +104,6 @@ pub struct ClipReport {
     pub reasons: Vec<(String, u64)>,
     /// Frames that were covered whole.
     pub covered: u64,
-    /// Frames of the input that could not be read and were left out.
-    pub lost: u64,
     pub marks: ClipMarks,
     pub stages: Vec<StageCost>,
 }

@@ -25,7 +25,7 @@ pub(crate) enum Command {
     /// Shows the main job on real models and pictures, in one folder to look at
     #[command(after_help = "Examples:\n  mien demo\n  mien demo -o /tmp/look")]
     Demo(DemoArgs),
-    /// Anonymises or swaps the faces of pictures
+    /// Anonymises or swaps the faces of pictures and clips
     #[command(after_long_help = PROCESS_HELP)]
     Process(Box<ProcessArgs>),
     /// Reads the marks of a picture back
@@ -33,9 +33,9 @@ pub(crate) enum Command {
         after_help = "Exit code 0 when the marks are whole, 9 and the reason when not.\n\nExamples:\n  mien verify out.jpg\n  mien verify --json out.png"
     )]
     Verify(VerifyArgs),
-    /// Finds the faces of a picture and prints or draws them
+    /// Finds the faces of a picture or a clip and prints or draws them
     #[command(
-        after_help = "Examples:\n  mien detect group.jpg\n  mien detect group.jpg --json\n  mien detect group.jpg --draw faces.png"
+        after_help = "Examples:\n  mien detect group.jpg\n  mien detect group.jpg --json\n  mien detect group.jpg --draw faces.png\n  mien detect clip.mp4 --range 0:10-0:20     one line of JSON a frame"
     )]
     Detect(DetectArgs),
     /// Enrols, lists, shows and forgets source faces
@@ -91,8 +91,14 @@ Rule file (TOML): who gets what; strangers get the action of the command line.
   who = \"carol\"
   do = \"pass\"
 
+Clips (MP4 with H.264, QuickTime, Y4M) keep their frame rate, time stamps, rotation and sound. What
+is done when a clip is stopped is kept beside its output: the same command goes on from there.
+
 Examples:
   mien process photo.jpg -o out.jpg
+  mien process clip.mp4 -o out.mp4 --anonymise blur
+  mien process clip.mp4 -o out.mp4 --swap hopper --range 1:30-2:00 --no-audio
+  ffmpeg -i x.mkv -f yuv4mpegpipe - | mien process - -o - --format y4m | ffplay -
   mien process photos/ -o out/ --anonymise blur --preview sheet.png
   mien process photo.jpg -o out.jpg --swap hopper --others blur
   mien process photo.jpg -o out.jpg --swap me.jpg --consent me.toml
@@ -110,7 +116,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProcessArgs {
-    /// Pictures or folders of pictures; `-` is standard input
+    /// Pictures, clips, or folders of them; `-` is standard input
     #[arg(required = true, value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
     /// File, or folder for several inputs; `-` is standard output
@@ -162,9 +168,11 @@ pub(crate) struct ProcessArgs {
     /// Format of the outputs [default: by the output's name, else the input's]
     #[arg(long, value_enum)]
     pub format: Option<FormatArg>,
-    /// JPEG quality, 1 to 100
-    #[arg(long, default_value_t = 92, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub quality: u8,
+    /// Quality of JPEG and H.264, 1 to 100 [default: 92 for pictures, as the input for clips]
+    #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub quality: Option<u8>,
+    #[command(flatten)]
+    pub clip: ClipArgs,
     /// Goes into folders below the given ones
     #[arg(short, long)]
     pub recursive: bool,
@@ -172,10 +180,27 @@ pub(crate) struct ProcessArgs {
     pub run: RunArgs,
 }
 
+/// Options that only clips know.
+#[derive(Debug, Args)]
+pub(crate) struct ClipArgs {
+    /// Only this part of each clip: seconds, m:s or h:m:s; either side may be left out
+    #[arg(long, value_name = "START-END", help_heading = "Clips")]
+    pub range: Option<String>,
+    /// Leaves the sound out
+    #[arg(long, help_heading = "Clips")]
+    pub no_audio: bool,
+    /// Kilobits a second of pictures, instead of a quality
+    #[arg(long, value_name = "KBIT", conflicts_with = "quality", help_heading = "Clips")]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=200_000))]
+    pub bitrate: Option<u32>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormatArg {
     Jpeg,
     Png,
+    Mp4,
+    Y4m,
 }
 
 #[derive(Debug, Args)]
@@ -330,8 +355,11 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DetectArgs {
-    /// The picture; `-` is standard input
+    /// The picture or clip; `-` is standard input
     pub file: PathBuf,
+    /// Only this part of a clip: seconds, m:s or h:m:s; either side may be left out
+    #[arg(long, value_name = "START-END")]
+    pub range: Option<String>,
     /// Draws boxes and landmarks into a picture
     #[arg(long, value_name = "FILE")]
     pub draw: Option<PathBuf>,

@@ -13,14 +13,17 @@ use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
 use mien_base::recipe::{Mark, Recipe};
 use mien_base::wire;
+use mien_base::wire::clip::{ClipOutput, Range};
 use mien_daemon::files::{Input, Output};
+use mien_daemon::segments::Segments;
 use mien_daemon::store::Store;
 use mien_daemon::supervise::{
-    EnrolJob, Finished, Policy, ProcessJob, Seal, SheetJob, Source, Supervisor, WorkerConfig,
+    ClipFinished, ClipJob, EnrolJob, Finished, Policy, ProcessJob, Seal, SheetJob, Source,
+    Supervisor, Watch, WorkerConfig,
 };
 use mien_vault::{Home, ModelStore, SourceStore as _};
 
-use super::args::RunArgs;
+use super::args::{FormatArg, RunArgs};
 use super::error::{Error, Result};
 use super::inputs::Task;
 use super::recipe::{self, Asked};
@@ -36,6 +39,8 @@ pub(crate) struct Desk {
     /// Wall time of the jobs.
     pub wall: Wall,
     job: Option<JobId>,
+    /// Job ids and the clock are given.
+    pinned: (bool, bool),
     jobs: u64,
     start: Mono,
     policy: Policy,
@@ -79,6 +84,24 @@ fn named_in(consent: &str) -> Option<IdentityId> {
     name.parse().ok()
 }
 
+/// One clip to be made.
+#[derive(Debug)]
+pub(crate) struct ClipTask<'a> {
+    pub input: &'a Input,
+    pub output: &'a Path,
+    pub write: ClipOutput,
+    pub range: Option<Range>,
+}
+
+fn make_folder(output: &Path) -> Result<()> {
+    let Some(folder) = output.parent().filter(|p| *p != Path::new("")) else { return Ok(()) };
+    fs::create_dir_all(folder).map_err(|source| Error::File {
+        what: "Can't make the folder",
+        path: folder.to_owned(),
+        source,
+    })
+}
+
 /// Sets a flag at Ctrl-C and at SIGTERM; a second signal ends the program at once.
 pub(crate) fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -92,7 +115,12 @@ pub(crate) fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<()> {
 impl Desk {
     /// Opens the stores and starts the worker, with every enrolled source known to it.
     pub(crate) fn open(run: &RunArgs) -> Result<Self> {
-        let mut desk = Self::open_bare(run)?;
+        Self::open_for(run, false)
+    }
+
+    /// As `open`; with `clips` its worker may write files as large as clips become.
+    pub(crate) fn open_for(run: &RunArgs, clips: bool) -> Result<Self> {
+        let mut desk = Self::open_bare_for(run, clips)?;
         let ids = desk.sources.list()?;
         if ids.len() > limits::IDENTITIES {
             let (found, most) = (ids.len(), limits::IDENTITIES);
@@ -108,11 +136,18 @@ impl Desk {
 
     /// Opens the stores and starts the worker; no source is known to it.
     pub(crate) fn open_bare(run: &RunArgs) -> Result<Self> {
+        Self::open_bare_for(run, false)
+    }
+
+    fn open_bare_for(run: &RunArgs, clips: bool) -> Result<Self> {
         let home = Home::from_env()?;
         let clock = Arc::new(SystemClock::start());
         let sources = Arc::new(record::open(&home, clock.clone(), run.quiet)?);
         let mut config = WorkerConfig::this_program()?;
         config.unsandboxed = run.allow_unsandboxed;
+        if clips {
+            config.file_mib = u32::try_from(limits::CLIP_FILE >> 20).unwrap_or(u32::MAX);
+        }
         if let Some(threads) = run.threads {
             let wanted = || Error::Usage("--threads takes 1 to 256".to_owned());
             let threads = u16::try_from(threads).map_err(|_| wanted())?;
@@ -126,6 +161,11 @@ impl Desk {
         let models = Box::new(ModelStore::new(&home, clock.clone()));
         let mut worker = Supervisor::start(config, models, clock.clone())?;
         stop_on_signal(&worker.cancel_handle().flag())?;
+        if clips {
+            // Held with us: the worker is in a process group of its own.
+            signal_hook::flag::register(signal_hook::consts::SIGTSTP, worker.pause_flag())
+                .map_err(|source| Error::Signal { source })?;
+        }
         let wall = run.clock.map_or_else(|| clock.wall(), Wall);
         let start = clock.mono();
         let recorder = Arc::new(Recorder {
@@ -135,6 +175,7 @@ impl Desk {
             lenient: run.allow_unaudited,
         });
         worker.set_witness(recorder.clone());
+        let pinned = (job.is_some(), run.clock.is_some());
         let policy = Policy::default();
         Ok(Self {
             home,
@@ -143,6 +184,7 @@ impl Desk {
             worker,
             wall,
             job,
+            pinned,
             jobs: 0,
             start,
             policy,
@@ -187,13 +229,18 @@ impl Desk {
 
     /// Processes one picture.
     pub(crate) fn process(&mut self, task: &Task, asked: &Asked, quality: u8) -> Result<Finished> {
-        if let Some(folder) = task.output.parent().filter(|p| *p != Path::new("")) {
-            fs::create_dir_all(folder).map_err(|source| Error::File {
-                what: "Can't make the folder",
-                path: folder.to_owned(),
-                source,
-            })?;
-        }
+        self.process_input(&input(&task.input), task, asked, quality)
+    }
+
+    /// Processes one picture that was opened already.
+    pub(crate) fn process_input(
+        &mut self,
+        input: &Input,
+        task: &Task,
+        asked: &Asked,
+        quality: u8,
+    ) -> Result<Finished> {
+        make_folder(&task.output)?;
         let job = self.next_job()?;
         let mut recipe = asked.recipe.clone();
         recipe.mark.counter = recipe::counter(job, self.wall);
@@ -201,10 +248,10 @@ impl Desk {
         let job = ProcessJob {
             job,
             recipe: &recipe,
-            input: &input(&task.input),
+            input,
             output: &output(&task.output),
             overlay: overlay.as_ref(),
-            write: wire::Output { format: task.format.map(Into::into), quality },
+            write: wire::Output { format: task.format.and_then(FormatArg::picture), quality },
             wall: self.wall,
         };
         let id = job.job;
@@ -212,6 +259,37 @@ impl Desk {
             self.recorder.failed(id, error.kind());
             error.into()
         })
+    }
+
+    /// Processes one clip; goes on with what an interrupted run of the same left.
+    pub(crate) fn process_clip(
+        &mut self,
+        clip: &ClipTask<'_>,
+        asked: &Asked,
+        watch: &mut Watch<'_>,
+    ) -> Result<ClipFinished> {
+        make_folder(clip.output)?;
+        let (fresh, wall) = (self.next_job()?, self.wall);
+        let overlay = asked.overlay.as_ref().map(|path| Input::Path(path.clone()));
+        let output = output(clip.output);
+        let draft = ClipJob {
+            job: fresh,
+            recipe: &asked.recipe,
+            input: clip.input,
+            output: &output,
+            overlay: overlay.as_ref(),
+            write: clip.write,
+            range: clip.range,
+            wall,
+        };
+        let pinned = (self.pinned.0.then_some(fresh), self.pinned.1.then_some(wall));
+        let segments = self.worker.segments(&draft, pinned)?;
+        let begun = segments.as_ref().and_then(Segments::begun);
+        let (job, wall) = begun.unwrap_or((fresh, wall));
+        let mut recipe = asked.recipe.clone();
+        recipe.mark.counter = recipe::counter(job, wall);
+        let job = ClipJob { job, wall, recipe: &recipe, ..draft };
+        Ok(self.worker.clip(&job, segments, self.seal.as_deref(), watch)?)
     }
 
     /// Measures a face for enrolment: its record and its portrait.
@@ -254,7 +332,7 @@ impl Desk {
     ) -> Result<()> {
         let job = self.next_job()?;
         let inputs: Vec<Input> = pictures.iter().map(|path| input(path)).collect();
-        let format = super::inputs::by_name(sheet)?.map(Into::into);
+        let format = super::inputs::picture_by_name("--preview", sheet)?;
         let write = wire::Output { format, quality };
         let output = output(sheet);
         self.worker.sheet(&SheetJob {

@@ -1,12 +1,13 @@
-//! `mien detect`: the faces of a picture, printed or drawn.
+//! `mien detect`: the faces of a picture or a clip, printed or drawn.
 
 use mien_base::wire;
+use mien_daemon::kind::Kind;
 use mien_daemon::supervise::DetectJob;
 
 use super::args::DetectArgs;
 use super::desk::{self, Desk};
 use super::error::{Error, Result};
-use super::{inputs, out, recipe};
+use super::{clips, inputs, out, recipe};
 
 pub(crate) fn run(args: &DetectArgs) -> Result<()> {
     let detect = recipe::detect(&args.detect)?;
@@ -19,14 +20,22 @@ pub(crate) fn run(args: &DetectArgs) -> Result<()> {
                     "--json and `--draw -` both write standard output".into(),
                 ));
             }
-            let format = if to_stdout { None } else { inputs::by_name(path)?.map(Into::into) };
+            let format = if to_stdout { None } else { inputs::picture_by_name("--draw", path)? };
             Some((desk::output(path), wire::Output { format, quality: 92 }))
         }
         None => None,
     };
+    let range = args.range.as_deref().map(clips::range).transpose()?;
     let mut desk = Desk::open_bare(&args.run)?;
     let (job, wall) = (desk.next_job()?, desk.wall);
-    let input = desk::input(&args.file);
+    let stop = desk.worker.cancel_handle().flag();
+    let (input, kind) = desk::input(&args.file).sniff(&stop)?;
+    if kind != Kind::Picture {
+        if draw.is_some() {
+            return Err(Error::Usage("--draw takes a picture, not a clip".to_owned()));
+        }
+        return clips::detect(&mut desk, &args.run, &detect, &input, range);
+    }
     let mark = desk.sign(job);
     let draw_to = draw.as_ref().map(|(output, write)| (output, *write, &mark));
     let found = desk.worker.detect(&DetectJob {

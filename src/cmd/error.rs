@@ -36,7 +36,7 @@ pub(crate) enum Error {
     #[error("{}", .0.message)]
     Failed(Failure),
     /// Some of several inputs failed; each was reported.
-    #[error("{failed} of {all} pictures failed; the first: {}", first.message)]
+    #[error("{failed} of {all} inputs failed; the first: {}", first.message)]
     Some { failed: usize, all: usize, first: Failure },
     /// A measure is worse than the stored run.
     #[error("{0}")]
@@ -47,6 +47,13 @@ pub(crate) enum Error {
     /// Ctrl-C.
     #[error("Stopped; nothing half-written is left")]
     Cancelled,
+    /// A clip that can be gone on with.
+    #[error(
+        "{why}; what is done is kept in `{}`: the same command goes on from there, \
+         and without that folder it begins anew",
+        folder.display()
+    )]
+    Interrupted { why: String, kind: ErrorKind, folder: PathBuf },
 }
 
 impl Error {
@@ -69,6 +76,7 @@ impl Error {
             Self::Some { first, .. } => first.kind,
             Self::Slower(_) | Self::Check(_) => ErrorKind::Internal,
             Self::Cancelled => ErrorKind::Cancelled,
+            Self::Interrupted { kind, .. } => *kind,
         }
     }
 

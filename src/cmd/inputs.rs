@@ -5,17 +5,21 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mien_base::wire::Format;
+use mien_base::wire::clip::Container;
+
 use super::args::FormatArg;
 use super::error::{Error, Result};
 
 /// Endings of files that are taken from a folder.
 const PICTURES: &[&str] = &["jpg", "jpeg", "jpe", "png", "webp"];
+const CLIPS: &[&str] = &["mp4", "m4v", "mov", "y4m"];
 /// Deepest folder below a given one.
 const DEPTH: usize = 32;
 /// Most pictures of one run.
 const MOST: usize = 1_000_000;
 
-/// One picture to be made.
+/// One picture or clip to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Task {
     /// `-` is standard input.
@@ -46,7 +50,7 @@ pub(crate) fn plan(
     }
     if is_dash(output) && (folder_in || inputs.len() > 1) {
         let text =
-            "Standard output (`-`) takes one picture: give one input, or a folder as --output";
+            "Standard output (`-`) takes one output: give one input, or a folder as --output";
         return Err(Error::Usage(text.to_owned()));
     }
     if !into_folder {
@@ -70,6 +74,11 @@ pub(crate) fn plan(
     Ok(tasks)
 }
 
+/// It may be a clip: all but the names of pictures.
+pub(crate) fn may_be_clip(path: &Path) -> bool {
+    !ending(path).is_some_and(|e| PICTURES.contains(&e.as_str()))
+}
+
 fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -87,24 +96,64 @@ pub(crate) fn by_name(path: &Path) -> Result<Option<FormatArg>> {
     match ending(path).as_deref() {
         Some("jpg" | "jpeg" | "jpe") => Ok(Some(FormatArg::Jpeg)),
         Some("png") => Ok(Some(FormatArg::Png)),
+        Some("mp4" | "m4v" | "mov") => Ok(Some(FormatArg::Mp4)),
+        Some("y4m") => Ok(Some(FormatArg::Y4m)),
         None => Ok(None),
         Some(other) => Err(Error::Usage(format!(
-            "`.{other}` of --output `{}` is not written: name it .jpg or .png, or give --format",
+            "`.{other}` of --output `{}` is not written: name it .jpg or .png (a clip .mp4 or .y4m), \
+             or give --format",
             path.display()
         ))),
     }
 }
 
+/// Format of a picture by the ending of its name.
+pub(crate) fn picture_by_name(option: &str, path: &Path) -> Result<Option<Format>> {
+    let Some(format) = by_name(path)? else { return Ok(None) };
+    format.picture().map(Some).ok_or_else(|| {
+        let path = path.display();
+        Error::Usage(format!("{option} writes a picture: name `{path}` .jpg or .png"))
+    })
+}
+
+impl FormatArg {
+    /// As a format of pictures.
+    pub(crate) fn picture(self) -> Option<Format> {
+        match self {
+            Self::Jpeg => Some(Format::Jpeg),
+            Self::Png => Some(Format::Png),
+            Self::Mp4 | Self::Y4m => None,
+        }
+    }
+
+    /// As a format of clips.
+    pub(crate) fn clip(self) -> Option<Container> {
+        match self {
+            Self::Mp4 => Some(Container::Mp4),
+            Self::Y4m => Some(Container::Y4m),
+            Self::Jpeg | Self::Png => None,
+        }
+    }
+}
+
 fn into(input: &Path, folder: &Path, format: Option<FormatArg>) -> Result<Task> {
     let Some(name) = input.file_name() else {
-        return Err(Error::Usage(format!("`{}` is not a picture", input.display())));
+        return Err(Error::Usage(format!("`{}` is no picture and no clip", input.display())));
     };
     let mut output = folder.join(name);
+    let is_clip = ending(&output).is_some_and(|e| CLIPS.contains(&e.as_str()));
+    // In a mixed folder a format is meant for those that can be written in it.
+    let format = format.filter(|format| is_clip == format.clip().is_some());
     match format {
         Some(FormatArg::Jpeg) => drop(output.set_extension("jpg")),
         Some(FormatArg::Png) => drop(output.set_extension("png")),
+        Some(FormatArg::Mp4) => drop(output.set_extension("mp4")),
+        Some(FormatArg::Y4m) => drop(output.set_extension("y4m")),
         // WebP is read, not written: PNG keeps every pixel and the alpha.
         None if ending(&output).as_deref() == Some("webp") => drop(output.set_extension("png")),
+        None if is_clip && ending(&output).as_deref() != Some("y4m") => {
+            output.set_extension("mp4");
+        }
         None => {}
     }
     let format = format.or(by_name(&output).unwrap_or(None));
@@ -125,7 +174,7 @@ fn walk(
     for entry in fs::read_dir(folder).map_err(failed)? {
         entries.push(entry.map_err(failed)?.path());
         if entries.len() + tasks.len() > MOST {
-            return Err(Error::Usage(format!("More than {MOST} pictures in one run; split it")));
+            return Err(Error::Usage(format!("More than {MOST} inputs in one run; split it")));
         }
     }
     entries.sort();
@@ -140,7 +189,10 @@ fn walk(
                 let below = output.join(path.file_name().expect("an entry has a name"));
                 walk(&path, &below, recursive, format, depth + 1, tasks)?;
             }
-        } else if path.is_file() && ending(&path).is_some_and(|e| PICTURES.contains(&e.as_str())) {
+        } else if path.is_file()
+            && ending(&path)
+                .is_some_and(|e| PICTURES.contains(&e.as_str()) || CLIPS.contains(&e.as_str()))
+        {
             tasks.push(into(&path, output, format)?);
         }
     }
@@ -168,7 +220,10 @@ pub(crate) fn check_apart<'a>(
 
 fn check_clashes(tasks: &[Task]) -> Result<()> {
     if tasks.is_empty() {
-        return Err(Error::Usage("No pictures (.jpg, .png, .webp) among the inputs".to_owned()));
+        return Err(Error::Usage(
+            "No pictures (.jpg, .png, .webp) and no clips (.mp4, .mov, .y4m) among the inputs"
+                .to_owned(),
+        ));
     }
     let mut seen: BTreeMap<&Path, &Path> = BTreeMap::new();
     for task in tasks {
@@ -207,6 +262,23 @@ mod tests {
         assert_eq!(names, ["out/a.png", "out/b.JPG", "out/deep/d.png"].map(Path::new));
         let flat = plan(&[at.join("in")], &at.join("out"), None, false).unwrap();
         assert_eq!(flat.len(), 2);
+        fs::remove_dir_all(at).unwrap();
+    }
+
+    #[test]
+    fn a_format_is_meant_for_those_that_can_be_written_in_it() {
+        let at = folder("mixed");
+        for file in ["in/d.MOV", "in/e.y4m"] {
+            fs::write(at.join(file), b"x").unwrap();
+        }
+        let names = |format| {
+            let tasks = plan(&[at.join("in")], &at.join("out"), format, false).unwrap();
+            let name = |t: &Task| t.output.file_name().unwrap().to_str().unwrap().to_owned();
+            tasks.iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None), ["a.png", "b.JPG", "d.mp4", "e.y4m"]);
+        assert_eq!(names(Some(FormatArg::Png)), ["a.png", "b.png", "d.mp4", "e.y4m"]);
+        assert_eq!(names(Some(FormatArg::Mp4)), ["a.png", "b.JPG", "d.mp4", "e.mp4"]);
         fs::remove_dir_all(at).unwrap();
     }
 

@@ -9,6 +9,7 @@ mod recipe;
 mod record;
 mod deeds;
 mod desk;
+mod clips;
 mod judge;
 mod figures;
 mod fetch;

@@ -80,6 +80,8 @@ pub(crate) struct Progress<'a> {
     last: Option<Mono>,
     all: usize,
     shown: bool,
+    /// Also the frames of clips are shown.
+    frames: bool,
 }
 
 /// Least time between two redraws.
@@ -88,8 +90,8 @@ const REDRAW: Duration = Duration::from_millis(100);
 impl<'a> Progress<'a> {
     /// Shows itself only on a terminal, and only when there is more than one thing to do.
     pub(crate) fn new(clock: &'a dyn Clock, all: usize, quiet: bool) -> Self {
-        let shown = !quiet && all > 1 && io::stderr().is_terminal();
-        Self { clock, start: clock.mono(), last: None, all, shown }
+        let frames = !quiet && io::stderr().is_terminal();
+        Self { clock, start: clock.mono(), last: None, all, shown: frames && all > 1, frames }
     }
 
     /// `done` of all are done; `name` is the one at work.
@@ -106,9 +108,29 @@ impl<'a> Progress<'a> {
         let _ = err.flush();
     }
 
+    /// `frame` of so many are done of a clip that began with `from` of them at `start`.
+    pub(crate) fn frame(
+        &mut self,
+        name: &str,
+        (from, frame): (u64, u64),
+        of: Option<u64>,
+        start: Mono,
+    ) {
+        let now = self.clock.mono();
+        if !self.frames || self.last.is_some_and(|last| now.since(last) < REDRAW) {
+            return;
+        }
+        self.last = Some(now);
+        let text = frames_text(from, frame, of, now.since(start));
+        let name: String = name.chars().take(40).flat_map(char::escape_debug).collect();
+        let mut err = io::stderr().lock();
+        let _ = write!(err, "\r\x1b[K{text}  {name}");
+        let _ = err.flush();
+    }
+
     /// Clears the line.
     pub(crate) fn finish(&mut self) {
-        if self.shown && self.last.take().is_some() {
+        if self.last.take().is_some() {
             let mut err = io::stderr().lock();
             let _ = write!(err, "\r\x1b[K");
             let _ = err.flush();
@@ -120,6 +142,23 @@ impl Drop for Progress<'_> {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+fn frames_text(from: u64, frame: u64, of: Option<u64>, passed: Duration) -> String {
+    let mut text = match of {
+        Some(of) => format!("{frame}/{of} frames"),
+        None => format!("{frame} frames"),
+    };
+    let done = frame.saturating_sub(from);
+    if done > 0 && !passed.is_zero() {
+        let rate = done as f64 / passed.as_secs_f64();
+        text.push_str(&format!("  {rate:.1}/s"));
+        if let Some(of) = of {
+            let left = Duration::from_secs_f64(of.saturating_sub(frame) as f64 / rate);
+            text.push_str(&format!("  {} left", span(left)));
+        }
+    }
+    text
 }
 
 fn progress_text(done: usize, all: usize, passed: Duration) -> String {
@@ -140,6 +179,14 @@ mod tests {
     fn a_table_lines_up_by_characters_not_bytes() {
         let rows = vec![vec!["é".into(), "1".into()], vec!["long".into(), "2".into()]];
         assert_eq!(table(&["a", "b"], &rows), "a     b\né     1\nlong  2");
+    }
+
+    #[test]
+    fn a_resumed_clip_is_timed_by_the_frames_of_this_run() {
+        let text = frames_text(120, 180, Some(300), Duration::from_secs(30));
+        assert_eq!(text, "180/300 frames  2.0/s  1 min 00 s left");
+        assert_eq!(frames_text(0, 8, None, Duration::from_secs(4)), "8 frames  2.0/s");
+        assert_eq!(frames_text(8, 8, Some(9), Duration::from_secs(4)), "8/9 frames");
     }
 
     #[test]

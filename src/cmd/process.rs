@@ -1,4 +1,4 @@
-//! `mien process`: pictures in, marked pictures out.
+//! `mien process`: pictures and clips in, marked ones out.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,22 @@ use mien_base::error::ErrorKind;
 use mien_base::id::IdentityId;
 use mien_base::limits;
 use mien_base::recipe::Recipe;
-use mien_base::report::{Failure, PictureReport};
-use mien_base::wire::Format;
+use mien_base::report::{ClipReport, Failure, PictureReport};
+use mien_base::wire::clip::Range;
+use mien_daemon::kind::Kind;
 use mien_vault::SourceStore;
 
-use super::args::{FormatArg, ProcessArgs};
-use super::desk::Desk;
+use super::args::ProcessArgs;
+use super::desk::{self, Desk};
 use super::error::{Error, Result};
 use super::inputs::{self, Task};
-use super::{out, recipe};
+use super::{clips, out, recipe};
 
 /// Most pictures on a before/after sheet.
 const ON_SHEET: usize = limits::WIRE_FDS / 2 - 1;
+
+/// JPEG quality where none is asked for.
+const QUALITY: u8 = 92;
 
 /// What became of one input.
 #[derive(Debug, Serialize)]
@@ -27,18 +31,33 @@ struct Outcome {
     input: String,
     output: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<PictureReport>,
+    report: Option<Report>,
+    /// Frames of a clip that an interrupted run had left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resumed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Failure>,
+    #[serde(skip)]
+    is_clip: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Report {
+    Picture(PictureReport),
+    Clip(Box<ClipReport>),
 }
 
 /// The JSON document of a run.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
-    pictures: &'a [Outcome],
+    pictures: Vec<&'a Outcome>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    clips: Vec<&'a Outcome>,
     done: usize,
     failed: usize,
-    faces: usize,
+    /// Those of clips are counted in each frame.
+    faces: u64,
     seconds: f64,
 }
 
@@ -54,7 +73,9 @@ pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
     if to_stdout && args.run.json {
         return Err(Error::Usage("--json and `-o -` both write standard output".to_owned()));
     }
-    let mut desk = Desk::open(&args.run)?;
+    let range = args.clip.range.as_deref().map(clips::range).transpose()?;
+    let has_clips = tasks.iter().any(|task| inputs::may_be_clip(&task.input));
+    let mut desk = Desk::open_for(&args.run, has_clips)?;
     #[cfg(feature = "c2pa")]
     credentials(&mut desk, args)?;
     let source = args.swap.as_deref().map(|text| source(&mut desk, text, args)).transpose()?;
@@ -63,9 +84,9 @@ pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
         desk.recorder.refused("process", error.kind());
     })?;
     desk.recorder.marks(&asked.recipe.mark)?;
-    let outcomes = all(&mut desk, args, &tasks, &asked, to_stdout)?;
+    let outcomes = all(&mut desk, args, &tasks, (&asked, range), to_stdout)?;
     if let Some(sheet) = &args.preview {
-        preview(&mut desk, sheet, &tasks, &outcomes, args.quality)?;
+        preview(&mut desk, sheet, &tasks, &outcomes, args.quality.unwrap_or(QUALITY))?;
     }
     conclude(&desk, args, &outcomes, to_stdout)
 }
@@ -126,7 +147,7 @@ fn all(
     desk: &mut Desk,
     args: &ProcessArgs,
     tasks: &[Task],
-    asked: &recipe::Asked,
+    asked: (&recipe::Asked, Option<Range>),
     to_stdout: bool,
 ) -> Result<Vec<Outcome>> {
     let clock = desk.clock.clone();
@@ -134,22 +155,23 @@ fn all(
     let mut outcomes = Vec::with_capacity(tasks.len());
     for (done, task) in tasks.iter().enumerate() {
         progress.step(done, &task.input.to_string_lossy());
-        let result = desk.process(task, asked, args.quality);
-        let cancelled = matches!(&result, Err(e) if e.kind() == ErrorKind::Cancelled);
-        let (report, error) = match result {
-            Ok(finished) => {
-                if finished.attempts > 1 {
-                    progress.finish();
-                    out::note(&format!("{}: done by a second worker", task.input.display()));
-                }
-                (Some(finished.report), None)
-            }
+        let mut done = one(desk, args, task, asked, &mut progress, tasks.len() == 1);
+        let cancelled = matches!(&done.result, Err(e) if e.kind() == ErrorKind::Cancelled);
+        if cancelled {
+            progress.finish();
+            return Err(done.result.err().unwrap_or(Error::Cancelled));
+        }
+        let (report, error) = match done.result {
+            Ok(report) => (Some(report), None),
             Err(error) => (None, Some(Failure { kind: error.kind(), message: error.chain() })),
         };
+        if report.is_some() && done.attempts > 1 {
+            progress.finish();
+            out::note(&format!("{}: done by another worker", task.input.display()));
+        }
         if let Some(failure) = &error
             && tasks.len() > 1
             && !args.run.json
-            && !cancelled
         {
             progress.finish();
             out::note(&format!("{}: {}", task.input.display(), failure.message));
@@ -158,13 +180,62 @@ fn all(
             input: task.input.display().to_string(),
             output: task.output.display().to_string(),
             report,
+            resumed: done.resumed.take_if(|frames| *frames > 0),
             error,
+            is_clip: done.is_clip,
         });
-        if cancelled {
-            return Err(Error::Cancelled);
-        }
     }
     Ok(outcomes)
+}
+
+/// One input that was worked on.
+struct Worked {
+    is_clip: bool,
+    result: Result<Report>,
+    attempts: u32,
+    resumed: Option<u64>,
+}
+
+fn one(
+    desk: &mut Desk,
+    args: &ProcessArgs,
+    task: &Task,
+    (asked, range): (&recipe::Asked, Option<Range>),
+    progress: &mut out::Progress<'_>,
+    alone: bool,
+) -> Worked {
+    let failed =
+        |is_clip, error| Worked { is_clip, result: Err(error), attempts: 1, resumed: None };
+    let stop = desk.worker.cancel_handle().flag();
+    let (input, kind) = match desk::input(&task.input).sniff(&stop) {
+        Ok(known) => known,
+        Err(error) => return failed(false, error.into()),
+    };
+    if kind == Kind::Picture {
+        if task.format.is_some_and(|format| format.clip().is_some()) {
+            let text = format!("`{}` is no clip: name its output .jpg or .png", input.name());
+            return failed(false, Error::Usage(text));
+        }
+        let done = desk.process_input(&input, task, asked, args.quality.unwrap_or(QUALITY));
+        return match done {
+            Ok(done) => Worked {
+                is_clip: false,
+                result: Ok(Report::Picture(done.report)),
+                attempts: done.attempts,
+                resumed: None,
+            },
+            Err(error) => failed(false, error),
+        };
+    }
+    match clips::process(desk, args, &input, kind, task, asked, range, progress, alone) {
+        Ok(done) => Worked {
+            is_clip: true,
+            result: Ok(Report::Clip(Box::new(done.report))),
+            attempts: done.attempts,
+            resumed: Some(done.resumed),
+        },
+        Err(error) => failed(true, error),
+    }
 }
 
 fn preview(
@@ -177,7 +248,9 @@ fn preview(
     let pairs: Vec<PathBuf> = tasks
         .iter()
         .zip(outcomes)
-        .filter(|(task, outcome)| outcome.error.is_none() && task.input.as_os_str() != "-")
+        .filter(|(task, outcome)| {
+            outcome.error.is_none() && !outcome.is_clip && task.input.as_os_str() != "-"
+        })
         .take(ON_SHEET)
         .flat_map(|(task, _)| [task.input.clone(), task.output.clone()])
         .collect();
@@ -189,10 +262,16 @@ fn preview(
 
 fn conclude(desk: &Desk, args: &ProcessArgs, outcomes: &[Outcome], to_stdout: bool) -> Result<()> {
     let failed: Vec<&Outcome> = outcomes.iter().filter(|o| o.error.is_some()).collect();
-    let faces = outcomes.iter().filter_map(|o| o.report.as_ref()).map(|r| r.faces.len()).sum();
+    let faces = |report: &Report| match report {
+        Report::Picture(report) => report.faces.len() as u64,
+        Report::Clip(report) => report.faces,
+    };
+    let faces = outcomes.iter().filter_map(|o| o.report.as_ref()).map(faces).sum();
+    let (clips, pictures) = outcomes.iter().partition(|o| o.is_clip);
     if args.run.json {
         out::json(&Document {
-            pictures: outcomes,
+            pictures,
+            clips,
             done: outcomes.len() - failed.len(),
             failed: failed.len(),
             faces,
@@ -200,9 +279,12 @@ fn conclude(desk: &Desk, args: &ProcessArgs, outcomes: &[Outcome], to_stdout: bo
         })?;
     } else if !args.run.quiet && !to_stdout {
         for outcome in outcomes {
-            if let Some(report) = &outcome.report {
-                out::line(&summary(outcome, report))?;
-            }
+            let text = match &outcome.report {
+                Some(Report::Picture(report)) => summary(report),
+                Some(Report::Clip(report)) => clips::summary(report, outcome.resumed),
+                None => continue,
+            };
+            out::line(&format!("{} -> {}: {text}", outcome.input, outcome.output))?;
         }
     }
     let Some(first) = failed.first().and_then(|o| o.error.clone()) else { return Ok(()) };
@@ -212,7 +294,7 @@ fn conclude(desk: &Desk, args: &ProcessArgs, outcomes: &[Outcome], to_stdout: bo
     Err(Error::Some { failed: failed.len(), all: outcomes.len(), first })
 }
 
-fn summary(outcome: &Outcome, report: &PictureReport) -> String {
+fn summary(report: &PictureReport) -> String {
     let mut done: Vec<String> = Vec::new();
     for face in &report.faces {
         let who = face.identity.as_ref().map_or(String::new(), |(id, _)| format!("{id} "));
@@ -223,14 +305,5 @@ fn summary(outcome: &Outcome, report: &PictureReport) -> String {
     let faces = if done.is_empty() { "no face".to_owned() } else { done.join(", ") };
     let missing = report.marks.iter().flat_map(|marks| &marks.reasons);
     let missing: String = missing.map(|reason| format!("; {reason}")).collect();
-    format!("{} -> {}: {faces}; {ms:.0} ms{missing}", outcome.input, outcome.output)
-}
-
-impl From<FormatArg> for Format {
-    fn from(format: FormatArg) -> Self {
-        match format {
-            FormatArg::Jpeg => Self::Jpeg,
-            FormatArg::Png => Self::Png,
-        }
-    }
+    format!("{faces}; {ms:.0} ms{missing}")
 }

@@ -125,9 +125,12 @@ impl Recorder {
     }
 
     /// Names of the records by which sources could be swapped in.
-    fn consents(&self, faces: &[Face]) -> mien_daemon::Result<Vec<String>> {
+    fn consents<'a>(
+        &self,
+        done: impl IntoIterator<Item = &'a str>,
+    ) -> mien_daemon::Result<Vec<String>> {
         let mut names = Vec::new();
-        let sources = faces.iter().filter_map(|face| face.did.strip_prefix("swap:"));
+        let sources = done.into_iter().filter_map(|done| done.strip_prefix("swap:"));
         let mut sources: Vec<IdentityId> =
             sources.filter_map(|source| source.split([',', ' ']).next()?.parse().ok()).collect();
         sources.sort();
@@ -154,7 +157,7 @@ impl Witness for Recorder {
         let entry = match ended {
             Ended::Picture { mark, report, written } => {
                 let faces = faces(&report.faces, report.width, report.height);
-                let consents = self.consents(&faces)?;
+                let consents = self.consents(faces.iter().map(|face| face.did.as_str()))?;
                 let body = json!({
                     "outcome": "done",
                     "output": hex(&written.digest),
@@ -175,6 +178,31 @@ impl Witness for Recorder {
                     "mark": settings(mark),
                 });
                 Entry { faces, ..self.entry(Kind::Job, body) }
+            }
+            Ended::Clip { mark, report, bytes, digest } => {
+                let marks = &report.marks;
+                let body = json!({
+                    "outcome": "done",
+                    "what": "clip",
+                    "output": digest,
+                    "bytes": bytes,
+                    "frames": report.frames,
+                    "faces": report.faces,
+                    "tracks": report.tracks,
+                    "did": report.done,
+                    "covered": report.covered,
+                    "who": report.identities,
+                    "mark": settings(mark),
+                    "marks": {
+                        "visible": marks.visible,
+                        "gops": marks.gops,
+                        "marked": marks.marked,
+                        "metadata": marks.metadata,
+                        "payload": marks.payload,
+                    },
+                    "consents": self.consents(report.done.iter().map(|(did, _)| did.as_str()))?,
+                });
+                self.entry(Kind::Job, body)
             }
             Ended::Sheet { mark, written } => {
                 let body = json!({

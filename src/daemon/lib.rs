@@ -9,6 +9,7 @@ pub mod audit;
 mod errors;
 pub mod store;
 pub mod kind;
+pub mod stream;
 pub mod files;
 pub mod segments;
 pub mod supervise;

@@ -237,13 +237,23 @@ impl Drop for Segments {
     }
 }
 
+/// The folder with what an interrupted run left of an output, when there is something.
+#[must_use]
+pub fn kept_for(output: &Path) -> Option<PathBuf> {
+    let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
+    folder_of(&target).filter(|folder| folder.join("state").is_file())
+}
+
+fn folder_of(target: &Path) -> Option<PathBuf> {
+    let mut text = target.file_name()?.to_string_lossy().into_owned();
+    text.truncate(text.floor_char_boundary(NAME));
+    Some(target.with_file_name(format!(".{text}.mien")))
+}
+
 impl Place {
     fn lock(target: &Path, name: &str) -> Result<Self> {
         let write = |source| Error::Write { name: name.to_owned(), source };
-        let file = target.file_name().ok_or(Errno::ISDIR).map_err(write)?;
-        let mut text = file.to_string_lossy().into_owned();
-        text.truncate(text.floor_char_boundary(NAME));
-        let path = target.with_file_name(format!(".{text}.mien"));
+        let path = folder_of(target).ok_or(Errno::ISDIR).map_err(write)?;
         for _ in 0..TRIES {
             match rustix::fs::mkdir(&path, Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -299,7 +309,7 @@ impl Place {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.folder, "state.new", flags, Mode::from_raw_mode(0o600))?;
-        crate::files::write_at(&fd, &text, 0)?;
+        crate::stream::write_at(&fd, &text, 0)?;
         rustix::fs::fdatasync(&fd)?;
         rustix::fs::renameat(&self.folder, "state.new", &self.folder, "state")?;
         rustix::fs::fsync(&self.folder)

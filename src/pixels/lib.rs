@@ -8,6 +8,7 @@ pub mod view;
 pub mod simd;
 pub mod convert;
 pub mod i420;
+pub mod turn;
 pub mod resize;
 pub mod warp;
 pub mod filter;

@@ -1,6 +1,5 @@
 //! The compute thread: one request after the other, none of which can take the thread down.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -11,6 +10,8 @@ use mien_engine::backend::Backend;
 use mien_face::models::Models;
 use mien_face::policy::Policy;
 
+use crate::clip::Stages;
+use crate::fault::words;
 use crate::link::{Outbox, Work};
 use crate::load::{self, Coming};
 use crate::meter::Pulse;
@@ -22,6 +23,7 @@ use crate::{Error, Result, sandbox};
 pub struct Compute<B: Backend> {
     outbox: Outbox,
     pulse: Arc<Pulse>,
+    stages: Stages,
     /// Input may be read.
     held: bool,
     machine: SystemClock,
@@ -32,10 +34,17 @@ pub struct Compute<B: Backend> {
 
 impl<B: Backend> Compute<B> {
     /// No model yet, nobody known. Input is read only when `held`.
-    pub fn new(backend: Arc<B>, outbox: Outbox, pulse: Arc<Pulse>, held: bool) -> Self {
+    pub fn new(
+        backend: Arc<B>,
+        outbox: Outbox,
+        pulse: Arc<Pulse>,
+        stages: Stages,
+        held: bool,
+    ) -> Self {
         Self {
             outbox,
             pulse,
+            stages,
             held,
             machine: SystemClock::start(),
             models: Models::new(backend),
@@ -74,7 +83,11 @@ impl<B: Backend> Compute<B> {
     fn carry_out(&mut self, work: Work) -> Result<Option<Event>> {
         let mut files = Files::new(work.fds);
         match work.message {
-            Request::SelfTest => return Ok(Some(Event::SelfTested(sandbox::attempts("compute")))),
+            Request::SelfTest => {
+                let mut tried = sandbox::attempts("compute");
+                tried.extend(self.stages.attempts());
+                return Ok(Some(Event::SelfTested(tried)));
+            }
             _ if !self.held => return Err(Error::Unheld),
             Request::Load(manifest) => {
                 self.pulse.enter(Stage::Load)?;
@@ -113,6 +126,12 @@ impl<B: Backend> Compute<B> {
         let mut desk = Desk { models: &mut self.models, pulse: &self.pulse, machine: self.machine };
         match work.message {
             Request::Process(request) => desk.process(&self.policy, *request, files),
+            Request::Clip(request) => {
+                desk.clip(&self.policy, *request, files, &self.stages, &self.outbox)
+            }
+            Request::ClipDetect(request) => {
+                desk.detect_clip(*request, files, &self.stages, &self.outbox)
+            }
             Request::Detect { job, detect, draw, wall } => {
                 desk.detect(job, &detect, draw, wall, files)
             }
@@ -143,24 +162,4 @@ impl<B: Backend> Compute<B> {
             }
         }
     }
-}
-
-thread_local! {
-    /// What the last panic of this thread said, and where.
-    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Keeps what a panic says for the failure it becomes; standard error is /dev/null.
-pub fn note_panics() {
-    std::panic::set_hook(Box::new(|info| PANIC.with_borrow_mut(|said| *said = info.to_string())));
-}
-
-/// What the panic said; of a panic on another thread only its payload is known.
-fn words(payload: &(dyn std::any::Any + Send)) -> String {
-    let said = PANIC.take();
-    if !said.is_empty() {
-        return said.replace('\n', " ");
-    }
-    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

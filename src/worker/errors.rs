@@ -50,6 +50,15 @@ pub enum Error {
     /// A file can't be decoded or encoded.
     #[error("{0}")]
     Pixels(#[source] mien_pixels::errors::Error),
+    /// A clip can't be read or written.
+    #[error("{0}")]
+    Media(#[source] mien_media::errors::Error),
+    /// What an interrupted run left is not what a worker wrote.
+    #[error("The segments of an interrupted run can't be used: {detail}")]
+    Segments { detail: &'static str },
+    /// A clip, or a range of it, without a frame.
+    #[error("The clip has no frame{}", if *range { " in the given range" } else { "" })]
+    NoFrame { range: bool },
     /// A stage failed or refuses.
     #[error("{0}")]
     Face(#[source] mien_face::Error),
@@ -75,7 +84,9 @@ impl Error {
             }
             Self::Rules { .. } | Self::Thread { .. } | Self::Panic { .. } => ErrorKind::Internal,
             Self::File { .. } | Self::Size { .. } | Self::NoFile { .. } => ErrorKind::Io,
+            Self::Segments { .. } | Self::NoFrame { .. } => ErrorKind::BadInput,
             Self::Pixels(error) => error.kind(),
+            Self::Media(error) => error.kind(),
             Self::Face(error) => error.kind(),
             Self::Engine(error) => error.kind(),
             Self::TooLarge { .. } => ErrorKind::TooLarge,
@@ -90,6 +101,7 @@ impl Error {
         let mut next = match self {
             // These say what their source says.
             Self::Pixels(error) => error.source(),
+            Self::Media(error) => error.source(),
             Self::Face(error) => error.source(),
             Self::Engine(error) => error.source(),
             other => other.source(),

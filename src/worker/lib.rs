@@ -7,11 +7,13 @@ mod errors;
 pub mod seccomp;
 pub mod sandbox;
 pub mod meter;
+mod fault;
 pub mod link;
 pub mod load;
 pub mod sink;
 pub mod still;
 pub mod sheet;
+pub mod clip;
 pub mod compute;
 
 use std::ffi::OsString;
@@ -24,6 +26,7 @@ use mien_engine::cpu::Cpu;
 
 pub use errors::{Error, Result};
 
+use crate::clip::Stages;
 use crate::compute::Compute;
 use crate::link::Link;
 use crate::meter::Pulse;
@@ -86,10 +89,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(arguments: Arguments) -> Result<()> {
     let socket = Socket::from_fd(sandbox::take_socket()?);
     let mut facts = sandbox::enter(arguments.bounds);
-    compute::note_panics();
+    fault::note();
 
     let pulse = Arc::new(Pulse::default());
     let (outbox, events) = link::outbox()?;
+    let (stages, staged) = Stages::start(&pulse)?;
+    facts.seccomp &= staged;
     let (wake, pulse_of_compute) = (outbox.wake(), Arc::clone(&pulse));
     let (requests, work) = std::sync::mpsc::sync_channel(link::REQUESTS);
     let (ready, compute_is) = std::sync::mpsc::sync_channel(1);
@@ -100,9 +105,9 @@ fn run(arguments: Arguments) -> Result<()> {
             let listed = sandbox::enforce(seccomp::COMPUTE);
             let held = matches!(listed, Ok(true));
             if ready.send((listed, "cpu")).is_ok() {
-                let held = held || arguments.unsandboxed;
+                let held = held && staged || arguments.unsandboxed;
                 let backend = Arc::new(Cpu::new(arguments.threads.into()));
-                Compute::new(backend, outbox, pulse_of_compute, held).run(&work);
+                Compute::new(backend, outbox, pulse_of_compute, stages, held).run(&work);
             }
         })
         .map_err(|source| Error::Thread { name: "compute", source })?;

@@ -124,6 +124,11 @@ impl Link {
                                 self.pulse.cancel();
                             }
                         }
+                        Request::Pause { job, paused } => {
+                            if jobs.contains(&job) {
+                                self.pulse.pause(paused);
+                            }
+                        }
                         Request::SelfTest => {
                             let tried = sandbox::attempts("control");
                             if !self.send(&Event::SelfTested(tried))? {
@@ -178,6 +183,8 @@ fn ends_job(event: &Event) -> bool {
             | Event::Enrolled { .. }
             | Event::Judged { .. }
             | Event::Sheeted { .. }
+            | Event::ClipDone { .. }
+            | Event::ClipDetected { .. }
             | Event::Failed { job: Some(_), .. }
     )
 }

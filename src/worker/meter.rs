@@ -1,16 +1,23 @@
 //! Where a job stands, shared between the threads, and the clock of a job.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use mien_base::clock::{Clock, Mono, SystemClock, Wall};
 use mien_base::wire::Stage;
 
 use crate::{Error, Result};
 
-/// Written by the compute thread, read by the control thread.
+/// How long a held job sleeps before it looks whether it may go on.
+const HELD: Duration = Duration::from_millis(50);
+
+/// Written by the threads that work, read by the control thread.
 #[derive(Debug, Default)]
 pub struct Pulse {
     stage: AtomicU8,
+    /// Stages of a clip that are at work just now, not waiting for another: one bit each.
+    busy: AtomicU8,
+    paused: AtomicBool,
     seq: AtomicU64,
     pixels: AtomicU64,
     cancelled: AtomicBool,
@@ -27,8 +34,46 @@ impl Pulse {
         if self.cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// A job begins or ends: nothing is known of it, nothing is cancelled.
+    /// The boundary between two frames: here a job ends when it was cancelled, and waits while it
+    /// is held.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub fn boundary(&self) -> Result<()> {
+        self.wait()?;
+        while self.paused.load(Ordering::Relaxed) {
+            std::thread::sleep(HELD);
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// A sign of life of somebody who waits for the world outside.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub fn wait(&self) -> Result<()> {
+        self.step();
+        if self.cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// Holds the job at its next boundary, or lets it go on.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// A stage of a clip is at work until the answer is dropped.
+    #[must_use]
+    pub fn busy(&self, stage: Stage) -> Busy<'_> {
+        let bit = 1 << stage as u8;
+        self.busy.fetch_or(bit, Ordering::Relaxed);
+        self.step();
+        Busy { pulse: self, bit }
+    }
+
+    /// A job begins or ends: nothing is known of it, nothing is cancelled or held.
     pub fn rest(&self) {
+        self.paused.store(false, Ordering::Relaxed);
         self.stage.store(Stage::Idle as u8, Ordering::Relaxed);
         self.pixels.store(0, Ordering::Relaxed);
         self.cancelled.store(false, Ordering::Relaxed);
@@ -49,12 +94,31 @@ impl Pulse {
         self.seq.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Stage, steps so far, pixels.
+    /// Stage, steps so far, pixels. Of a clip, the first stage that is at work: when one hangs the
+    /// others soon wait for it.
     #[must_use]
     pub fn read(&self) -> (Stage, u64, u64) {
-        let stage = usize::from(self.stage.load(Ordering::Relaxed));
+        let busy = self.busy.load(Ordering::Relaxed);
+        let stage = match busy {
+            0 => usize::from(self.stage.load(Ordering::Relaxed)),
+            busy => busy.trailing_zeros() as usize,
+        };
         let stage = Stage::ALL.get(stage).copied().unwrap_or(Stage::Idle);
         (stage, self.seq.load(Ordering::Relaxed), self.pixels.load(Ordering::Relaxed))
+    }
+}
+
+/// See `Pulse::busy`.
+#[derive(Debug)]
+pub struct Busy<'a> {
+    pulse: &'a Pulse,
+    bit: u8,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.pulse.busy.fetch_and(!self.bit, Ordering::Relaxed);
+        self.pulse.step();
     }
 }
 
@@ -108,6 +172,37 @@ mod tests {
         clock.mono();
         assert_eq!(pulse.read().1, before + 1);
         assert_eq!(clock.wall(), Wall(5));
+    }
+
+    #[test]
+    fn the_stage_that_hangs_is_named_when_the_others_wait() {
+        let pulse = Pulse::default();
+        pulse.enter(Stage::Face).unwrap();
+        let hung = pulse.busy(Stage::Encode);
+        drop((pulse.busy(Stage::Decode), pulse.busy(Stage::Face)));
+        assert_eq!(pulse.read().0, Stage::Encode);
+        drop(hung);
+        assert_eq!(pulse.read().0, Stage::Face);
+    }
+
+    #[test]
+    fn a_held_job_waits_at_its_boundary_and_shows_that_it_lives() {
+        let pulse = Pulse::default();
+        pulse.pause(true);
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| pulse.boundary());
+            let before = pulse.read().1;
+            while pulse.read().1 < before + 3 {
+                std::thread::yield_now();
+            }
+            assert!(!held.is_finished());
+            pulse.pause(false);
+            held.join().unwrap().unwrap();
+            pulse.pause(true);
+            let held = scope.spawn(|| pulse.boundary());
+            pulse.cancel();
+            assert!(matches!(held.join().unwrap(), Err(Error::Cancelled)));
+        });
     }
 
     #[test]

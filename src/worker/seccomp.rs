@@ -24,6 +24,11 @@ pub const CONTROL: List = List { name: "control", text: include_str!("seccomp/co
 /// All that the compute threads may do.
 pub const COMPUTE: List = List { name: "compute", text: include_str!("seccomp/compute.toml") };
 
+/// All that the thread that decodes clips may do.
+pub const DECODE: List = List { name: "decode", text: include_str!("seccomp/decode.toml") };
+/// All that the thread that encodes clips may do.
+pub const ENCODE: List = List { name: "encode", text: include_str!("seccomp/encode.toml") };
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {

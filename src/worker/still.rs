@@ -121,7 +121,7 @@ impl<B: Backend> Desk<'_, B> {
         Ok(Event::Done { job, report, written })
     }
 
-    fn overlay(&self, fd: &OwnedFd) -> Result<Overlay<B>> {
+    pub(crate) fn overlay(&self, fd: &OwnedFd) -> Result<Overlay<B>> {
         let Decoded { rgb, alpha, .. } = self.open_with_alpha(fd)?;
         Overlay::new(&**self.models.backend(), rgb, alpha).map_err(Error::Face)
     }

@@ -76,7 +76,9 @@ pub enum Container {
 /// How many bits a frame gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rate {
-    /// 1..=100.
+    /// As good as the input.
+    AsInput,
+    /// 1..=100, as JPEG counts it.
     Quality(u8),
     /// Kilobits a second.
     Bitrate(u32),
@@ -101,6 +103,8 @@ pub struct FrameFaces {
     /// From the clip's first frame, in microseconds.
     pub at: u64,
     pub faces: Vec<FaceReport>,
+    /// Of each face: the same person in the same scene has one number.
+    pub tracks: Vec<u32>,
 }
 
 /// A clip as the worker wrote it.

@@ -246,7 +246,10 @@ impl Event {
     pub fn bounded(mut self) -> Self {
         match &mut self {
             Self::Done { report, .. } | Self::Detected { report, .. } => bound(&mut report.faces),
-            Self::FrameFaces { faces, .. } => bound(&mut faces.faces),
+            Self::FrameFaces { faces, .. } => {
+                bound(&mut faces.faces);
+                faces.tracks.truncate(faces.faces.len());
+            }
             Self::ClipDone { report, .. } | Self::ClipDetected { report, .. } => {
                 clip::bound(report);
             }

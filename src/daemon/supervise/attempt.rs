@@ -10,7 +10,7 @@ use mien_base::wire::{Event, Request};
 
 use super::needs::{self, Need};
 use super::{Policy, Supervisor};
-use crate::{Error, Result, files};
+use crate::{Error, Result, stream};
 
 /// Times that a job may be tried.
 const ATTEMPTS: u32 = 2;
@@ -65,7 +65,7 @@ impl Supervisor {
         let sources = u16::try_from(policy.sources.len()).unwrap_or(u16::MAX);
         self.send(&Request::Policy { revision, sources }, &[])?;
         for source in &policy.sources {
-            let portrait = files::memory("a portrait", &source.portrait)?;
+            let portrait = stream::memory("a portrait", &source.portrait)?;
             let record = Box::new(source.record.clone());
             let consents = source.consents.clone();
             self.send(&Request::Source { revision, record, consents }, &[portrait.as_fd()])?;

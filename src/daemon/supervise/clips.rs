@@ -8,7 +8,7 @@
 //! ```
 
 use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use mien_base::clock::Wall;
@@ -24,7 +24,7 @@ use mien_base::wire::{Event, Request};
 use mien_vault::digest::{self, Hasher};
 
 use super::Supervisor;
-use super::jobs::Seal;
+use super::jobs::{Ended, Seal};
 use super::needs;
 use crate::files::{Input, Output, Pending};
 use crate::segments::{Key, Segments};
@@ -150,6 +150,13 @@ impl Supervisor {
         }
     }
 
+    fn digest_of_fd(&self, fd: BorrowedFd<'_>, output: &Output) -> Result<String> {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let failed = |_| Error::Write { name: output.name(), source: rustix::io::Errno::IO };
+        let file = File::open(path).map_err(failed)?;
+        digest::of_reader(file, limits::CLIP_FILE).map(|(digest, _)| digest).map_err(failed)
+    }
+
     /// Processes one clip; the output is there, whole and marked, or untouched. On an error that a
     /// later run can go on after, whole segments are kept beside the output.
     ///
@@ -176,17 +183,25 @@ impl Supervisor {
                 return Err(error);
             }
         };
-        let mut written = written;
+        let (mut written, mark) = (written, &job.recipe.mark);
+        let tell = |this: &Self, bytes, digest: Option<&str>| {
+            this.tell(job.job, &Ended::Clip { mark, report: &report, bytes, digest })
+        };
         match (pending, seal) {
             (Some(pending), Some(seal)) if written.container == Container::Mp4 => {
                 let clip = File::from(pending.into_written(written.bytes)?);
                 let sealed = job.output.begin()?;
                 let to = File::from(duplicate(sealed.as_fd())?);
                 written.bytes = seal.seal_clip(clip, to, &report)?;
+                tell(self, written.bytes, Some(&self.digest_of_fd(sealed.as_fd(), job.output)?))?;
                 sealed.commit(written.bytes)?;
             }
-            (Some(pending), _) => pending.commit(written.bytes)?,
-            (None, _) => {}
+            (Some(pending), _) => {
+                tell(self, written.bytes, Some(&self.digest_of_fd(pending.as_fd(), job.output)?))?;
+                pending.commit(written.bytes)?;
+            }
+            // Its frames are where they went.
+            (None, _) => tell(self, written.bytes, None)?,
         }
         if let Some(segments) = segments {
             segments.discard();
@@ -194,7 +209,6 @@ impl Supervisor {
         Ok(ClipFinished { report, written, attempts, resumed })
     }
 
-    #[expect(clippy::type_complexity, reason = "the parts of one answer")]
     fn try_clip(
         &mut self,
         job: &ClipJob<'_>,
@@ -349,14 +363,14 @@ impl Supervisor {
         }
     }
 
-    /// Finds faces in each frame of a clip.
+    /// Finds faces in each frame of a clip, until `each` does not want to hear more.
     ///
     /// # Errors
-    /// As `clip`, and what `each` gives.
+    /// As `clip`; `Cancelled` when `each` does not.
     pub fn detect_clip(
         &mut self,
         job: &ClipDetectJob<'_>,
-        each: &mut dyn FnMut(FrameFaces) -> Result<()>,
+        each: &mut dyn FnMut(FrameFaces) -> bool,
     ) -> Result<ClipReport> {
         let wanted = needs::resolve(&needs::of_detect(job.detect), self.models.as_ref())?;
         self.prepare(&wanted)?;
@@ -381,9 +395,9 @@ impl Supervisor {
             });
             match event? {
                 Event::FrameFaces { faces, .. } => {
-                    if let Err(error) = each(faces) {
+                    if !each(faces) {
                         self.link = None;
-                        return Err(error);
+                        return Err(Error::Cancelled);
                     }
                 }
                 Event::Progress { .. } => {}

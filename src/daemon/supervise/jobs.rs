@@ -90,6 +90,8 @@ pub enum Ended<'a> {
     Picture { mark: &'a Mark, report: &'a PictureReport, written: &'a Written },
     /// A picture with boxes drawn, its faces as they were.
     Drawn { mark: &'a Mark, report: &'a PictureReport, written: &'a Written },
+    /// A clip; its SHA-256 in hex, where it does not go through a pipe.
+    Clip { mark: &'a Mark, report: &'a ClipReport, bytes: u64, digest: Option<&'a str> },
     /// Several pictures on one sheet.
     Sheet { mark: &'a Mark, written: &'a Written },
 }
