@@ -21,7 +21,7 @@ impl Vector for Avx2 {
     const FAST: bool = true;
 
     #[inline]
-    unsafe fn rows<const LANES: usize>(
+    unsafe fn rows<const LANES: usize, const STEP: usize>(
         filter: &Filter,
         walk: &Walk,
         x: *const f32,
@@ -31,7 +31,7 @@ impl Vector for Avx2 {
     ) {
         #[target_feature(enable = "avx2,fma")]
         #[inline(never)]
-        unsafe fn compiled<const LANES: usize>(
+        unsafe fn compiled<const LANES: usize, const STEP: usize>(
             filter: &Filter,
             walk: &Walk,
             x: *const f32,
@@ -40,10 +40,10 @@ impl Vector for Avx2 {
             size: (usize, usize),
         ) {
             // SAFETY: the caller keeps the promises of `tile::rows`.
-            unsafe { tile::rows::<Avx2, LANES>(filter, walk, x, y, residual, size) }
+            unsafe { tile::rows::<Avx2, LANES, STEP>(filter, walk, x, y, residual, size) }
         }
         // SAFETY: the level says that AVX2 and FMA are there; the rest is the caller's promise.
-        unsafe { compiled::<LANES>(filter, walk, x, y, residual, size) }
+        unsafe { compiled::<LANES, STEP>(filter, walk, x, y, residual, size) }
     }
     #[inline]
     unsafe fn depthwise<const K: usize, const S: usize>(line: &Line<'_>) {

@@ -177,14 +177,16 @@ impl Dense {
     ) {
         // SAFETY: passed on.
         unsafe {
-            match image.lanes {
-                8 => self.walk::<V, 8>(image, (from, to), out, scratch),
-                _ => self.walk::<V, 0>(image, (from, to), out, scratch),
+            match (image.lanes, image.pixel * self.window.stride.1) {
+                (8, 8) => self.walk::<V, 8, 8>(image, (from, to), out, scratch),
+                (8, 16) => self.walk::<V, 8, 16>(image, (from, to), out, scratch),
+                (1, 2) => self.walk::<V, 1, 2>(image, (from, to), out, scratch),
+                _ => self.walk::<V, 0, 0>(image, (from, to), out, scratch),
             }
         }
     }
 
-    unsafe fn walk<V: Vector, const LANES: usize>(
+    unsafe fn walk<V: Vector, const LANES: usize, const STEP: usize>(
         &self,
         image: &Image<'_>,
         (from, to): (usize, usize),
@@ -232,7 +234,7 @@ impl Dense {
                 unsafe {
                     let x = x.add(from * image.row + at * image.pixel);
                     let y = out.to.add(offset);
-                    V::rows::<LANES>(filter, &walk, x, y, residual(offset), (1, count));
+                    V::rows::<LANES, STEP>(filter, &walk, x, y, residual(offset), (1, count));
                 }
                 at += count;
             }
@@ -242,7 +244,7 @@ impl Dense {
             // SAFETY: without padding every tap is inside the image.
             unsafe {
                 let x = x.add(from * walk.row);
-                V::rows::<LANES>(filter, &walk, x, out.to, residual(0), (to - from, columns));
+                V::rows::<LANES, STEP>(filter, &walk, x, out.to, residual(0), (to - from, columns));
             }
             return;
         }
@@ -261,7 +263,14 @@ impl Dense {
                 let first = (row * window.stride.0) as isize - window.pads[0] as isize;
                 self.copy(image, first, window.reach(count), held, scratch);
                 let y = out.to.add(offset);
-                V::rows::<LANES>(filter, &walk, scratch, y, residual(offset), (count, columns));
+                V::rows::<LANES, STEP>(
+                    filter,
+                    &walk,
+                    scratch,
+                    y,
+                    residual(offset),
+                    (count, columns),
+                );
             }
             row += count;
         }

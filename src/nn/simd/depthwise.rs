@@ -205,7 +205,7 @@ unsafe fn finish<V: Vector, const N: usize>(line: &Line<'_>, mut sums: [V; N], c
                 *sum = sum.add(V::load(residual.add(n * 8)));
             }
         }
-        activate(&mut sums, &line.filter.act, line.slopes);
+        sums = activate(sums, &line.filter.act, line.slopes);
         if has && line.filter.after {
             for (n, sum) in sums.iter_mut().enumerate() {
                 *sum = sum.add(V::load(residual.add(n * 8)));

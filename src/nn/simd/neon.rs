@@ -21,7 +21,7 @@ impl Vector for Neon {
     const FAST: bool = true;
 
     #[inline(never)]
-    unsafe fn rows<const LANES: usize>(
+    unsafe fn rows<const LANES: usize, const STEP: usize>(
         filter: &Filter,
         walk: &Walk,
         x: *const f32,
@@ -30,7 +30,7 @@ impl Vector for Neon {
         size: (usize, usize),
     ) {
         // SAFETY: NEON is always there; the rest is the caller's promise.
-        unsafe { tile::rows::<Neon, LANES>(filter, walk, x, y, residual, size) }
+        unsafe { tile::rows::<Neon, LANES, STEP>(filter, walk, x, y, residual, size) }
     }
     #[inline(never)]
     unsafe fn depthwise<const K: usize, const S: usize>(line: &Line<'_>) {

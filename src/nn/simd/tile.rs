@@ -62,12 +62,13 @@ pub(crate) fn groups(blocks: usize) -> impl Iterator<Item = (usize, usize)> {
 
 /// Computes `rows` rows of `count` pixels of every output block. `LANES`: `walk.lanes` where it is
 /// known, else 0.
+/// `STEP`: `walk.pixel` where it is known, else 0.
 ///
 /// # Safety
 /// The level of `V`; `x`, `y` and `residual` (or null) reach as far as the walk goes; the filter
 /// has the groups' weights. `residual` may be `y`.
 #[inline(always)]
-pub(crate) unsafe fn rows<V: Vector, const LANES: usize>(
+pub(crate) unsafe fn rows<V: Vector, const LANES: usize, const STEP: usize>(
     filter: &Filter,
     walk: &Walk,
     x: *const f32,
@@ -99,9 +100,9 @@ pub(crate) unsafe fn rows<V: Vector, const LANES: usize>(
                 let (x, y) = (x.add(row * walk.row), y.add(to));
                 let residual = if residual.is_null() { residual } else { residual.add(to) };
                 match size {
-                    1 => line::<V, LANES, 1, 8>(&group, walk, x, y, residual, count),
-                    2 => line::<V, LANES, 2, 6>(&group, walk, x, y, residual, count),
-                    _ => line::<V, LANES, 3, 4>(&group, walk, x, y, residual, count),
+                    1 => line::<V, LANES, STEP, 1, 8>(&group, walk, x, y, residual, count),
+                    2 => line::<V, LANES, STEP, 2, 6>(&group, walk, x, y, residual, count),
+                    _ => line::<V, LANES, STEP, 3, 4>(&group, walk, x, y, residual, count),
                 }
             }
         }
@@ -120,7 +121,7 @@ struct Group<'a> {
 
 /// One row of pixels for `M` output blocks, `N` pixels at a time.
 #[inline(always)]
-unsafe fn line<V: Vector, const LANES: usize, const M: usize, const N: usize>(
+unsafe fn line<V: Vector, const LANES: usize, const STEP: usize, const M: usize, const N: usize>(
     group: &Group<'_>,
     walk: &Walk,
     x: *const f32,
@@ -136,7 +137,7 @@ unsafe fn line<V: Vector, const LANES: usize, const M: usize, const N: usize>(
                 let to = at * walk.out_pixel;
                 let residual = if residual.is_null() { residual } else { residual.add(to) };
                 let x = x.add(at * walk.pixel);
-                tile::<V, LANES, M, { $n }>(group, walk, x, y.add(to), residual);
+                tile::<V, LANES, STEP, M, { $n }>(group, walk, x, y.add(to), residual);
             }
             at += $n;
         }};
@@ -157,14 +158,14 @@ unsafe fn line<V: Vector, const LANES: usize, const M: usize, const N: usize>(
         unsafe {
             let to = at * walk.out_pixel;
             let residual = if residual.is_null() { residual } else { residual.add(to) };
-            tile::<V, LANES, M, 1>(group, walk, x.add(at * walk.pixel), y.add(to), residual);
+            tile::<V, LANES, STEP, M, 1>(group, walk, x.add(at * walk.pixel), y.add(to), residual);
         }
         at += 1;
     }
 }
 
 #[inline(always)]
-unsafe fn tile<V: Vector, const LANES: usize, const M: usize, const N: usize>(
+unsafe fn tile<V: Vector, const LANES: usize, const STEP: usize, const M: usize, const N: usize>(
     group: &Group<'_>,
     walk: &Walk,
     x: *const f32,
@@ -178,62 +179,102 @@ unsafe fn tile<V: Vector, const LANES: usize, const M: usize, const N: usize>(
             let bias = V::load(group.bias.add(m * 8));
             sums[m] = [bias; N];
         }
+        let whole = if walk.last == LANES { walk.blocks } else { walk.blocks - 1 };
         let (mut weights, mut plane) = (group.weights, x);
-        for block in 0..walk.blocks {
-            let is_last = block + 1 == walk.blocks;
-            let lanes = if is_last { walk.last } else { walk.lanes };
-            let mut row = plane;
-            for _ in 0..walk.kernel.0 {
-                let mut tap = row;
-                for _ in 0..walk.kernel.1 {
-                    if LANES > 0 && lanes == LANES {
-                        for lane in 0..LANES {
-                            let weights = weights.add(lane * M * 8);
-                            multiply(&mut sums, weights, tap.add(lane), walk.pixel);
-                        }
-                    } else {
-                        for lane in 0..lanes {
-                            let weights = weights.add(lane * M * 8);
-                            multiply(&mut sums, weights, tap.add(lane), walk.pixel);
-                        }
-                    }
-                    weights = weights.add(lanes * M * 8);
-                    tap = tap.add(walk.tap_column);
-                }
-                row = row.add(walk.tap_row);
+        if LANES > 0 {
+            for _ in 0..whole {
+                (sums, weights) = block::<V, STEP, M, N>(sums, walk, weights, plane, LANES);
+                plane = plane.add(walk.plane);
             }
-            plane = plane.add(walk.plane);
-        }
-        for m in 0..M {
-            let to = y.add(m * walk.out_plane);
-            let has = m < group.residual;
-            let from = if has { residual.add(m * walk.out_plane) } else { residual };
-            if has && !group.after {
-                for (n, sum) in sums[m].iter_mut().enumerate() {
-                    *sum = sum.add(V::load(from.add(n * walk.out_pixel)));
-                }
-            }
-            activate(&mut sums[m], group.act, group.slopes.wrapping_add(m * 8));
-            if has && group.after {
-                for (n, sum) in sums[m].iter_mut().enumerate() {
-                    *sum = sum.add(V::load(from.add(n * walk.out_pixel)));
-                }
-            }
-            for (n, sum) in sums[m].iter().enumerate() {
-                sum.store(to.add(n * walk.out_pixel));
+        } else {
+            for _ in 0..whole {
+                (sums, weights) = block::<V, STEP, M, N>(sums, walk, weights, plane, walk.lanes);
+                plane = plane.add(walk.plane);
             }
         }
+        if whole < walk.blocks {
+            (sums, _) = block::<V, STEP, M, N>(sums, walk, weights, plane, walk.last);
+        }
+        // One by one: an index that is not known at compile time would keep the sums in memory.
+        finish(sums[0], group, walk, 0, y, residual);
+        if M > 1 {
+            finish(sums[1 % M], group, walk, 1, y, residual);
+        }
+        if M > 2 {
+            finish(sums[2 % M], group, walk, 2, y, residual);
+        }
+    }
+}
+
+/// Residual, activation and store of one output block.
+#[inline(always)]
+unsafe fn finish<V: Vector, const N: usize>(
+    mut sums: [V; N],
+    group: &Group<'_>,
+    walk: &Walk,
+    m: usize,
+    y: *mut f32,
+    residual: *const f32,
+) {
+    // SAFETY: as in `tile`.
+    unsafe {
+        let to = y.add(m * walk.out_plane);
+        let has = m < group.residual;
+        let from = if has { residual.add(m * walk.out_plane) } else { residual };
+        if has && !group.after {
+            for n in 0..N {
+                sums[n] = sums[n].add(V::load(from.add(n * walk.out_pixel)));
+            }
+        }
+        sums = activate(sums, group.act, group.slopes.wrapping_add(m * 8));
+        if has && group.after {
+            for n in 0..N {
+                sums[n] = sums[n].add(V::load(from.add(n * walk.out_pixel)));
+            }
+        }
+        for n in 0..N {
+            sums[n].store(to.add(n * walk.out_pixel));
+        }
+    }
+}
+
+/// One block of input channels: every tap of the window. Sums come and go by value, or they would
+/// be kept in memory.
+#[inline(always)]
+unsafe fn block<V: Vector, const STEP: usize, const M: usize, const N: usize>(
+    mut sums: [[V; N]; M],
+    walk: &Walk,
+    mut weights: *const f32,
+    plane: *const f32,
+    lanes: usize,
+) -> ([[V; N]; M], *const f32) {
+    // SAFETY: as in `tile`.
+    unsafe {
+        let pixel = if STEP > 0 { STEP } else { walk.pixel };
+        let mut row = plane;
+        for _ in 0..walk.kernel.0 {
+            let mut tap = row;
+            for _ in 0..walk.kernel.1 {
+                for lane in 0..lanes {
+                    sums = multiply(sums, weights.add(lane * M * 8), tap.add(lane), pixel);
+                }
+                weights = weights.add(lanes * M * 8);
+                tap = tap.add(walk.tap_column);
+            }
+            row = row.add(walk.tap_row);
+        }
+        (sums, weights)
     }
 }
 
 /// One input channel: `M` vectors of weights by `N` values.
 #[inline(always)]
 unsafe fn multiply<V: Vector, const M: usize, const N: usize>(
-    sums: &mut [[V; N]; M],
+    mut sums: [[V; N]; M],
     weights: *const f32,
     x: *const f32,
     pixel: usize,
-) {
+) -> [[V; N]; M] {
     // SAFETY: M lanes of weights and N values, as the caller promises.
     unsafe {
         let mut w = [V::splat(0.0); M];
@@ -246,6 +287,7 @@ unsafe fn multiply<V: Vector, const M: usize, const N: usize>(
                 sums[m][n] = value.fma(w[m], sums[m][n]);
             }
         }
+        sums
     }
 }
 
@@ -253,36 +295,37 @@ unsafe fn multiply<V: Vector, const M: usize, const N: usize>(
 /// The level of `V`; `slopes` holds eight floats where the activation has slopes.
 #[inline(always)]
 pub(crate) unsafe fn activate<V: Vector, const N: usize>(
-    sums: &mut [V; N],
+    mut sums: [V; N],
     act: &Act,
     slopes: *const f32,
-) {
+) -> [V; N] {
     // SAFETY: arithmetic of the level; the slopes are there.
     unsafe {
         match *act {
             Act::None => {}
             Act::Slope(_) => {
                 let (slope, zero) = (V::load(slopes), V::splat(0.0));
-                for sum in sums {
-                    *sum = zero.min(*sum).fma(slope, zero.max(*sum));
+                for n in 0..N {
+                    sums[n] = zero.min(sums[n]).fma(slope, zero.max(sums[n]));
                 }
             }
             Act::Clip(low, high) => {
                 let (low, high) = (V::splat(low), V::splat(high));
-                for sum in sums {
-                    *sum = high.min(low.max(*sum));
+                for n in 0..N {
+                    sums[n] = high.min(low.max(sums[n]));
                 }
             }
             Act::HardSwish => {
                 let (sixth, half) = (V::splat(1.0 / 6.0), V::splat(0.5));
                 let (zero, one) = (V::splat(0.0), V::splat(1.0));
-                for sum in sums {
-                    let gate = sum.fma(sixth, half);
-                    *sum = sum.mul(one.min(zero.max(gate)));
+                for n in 0..N {
+                    let gate = sums[n].fma(sixth, half);
+                    sums[n] = sums[n].mul(one.min(zero.max(gate)));
                 }
             }
         }
     }
+    sums
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(crate) trait Vector: Copy {
     const FAST: bool;
 
     /// `tile::rows`, compiled once a level with its instructions.
-    unsafe fn rows<const LANES: usize>(
+    unsafe fn rows<const LANES: usize, const STEP: usize>(
         filter: &Filter,
         walk: &Walk,
         x: *const f32,
@@ -58,7 +58,7 @@ impl Vector for Plain {
     const FAST: bool = false;
 
     #[inline(never)]
-    unsafe fn rows<const LANES: usize>(
+    unsafe fn rows<const LANES: usize, const STEP: usize>(
         filter: &Filter,
         walk: &Walk,
         x: *const f32,
@@ -67,7 +67,7 @@ impl Vector for Plain {
         size: (usize, usize),
     ) {
         // SAFETY: plain code needs no instructions; the rest is the caller's promise.
-        unsafe { tile::rows::<Plain, LANES>(filter, walk, x, y, residual, size) }
+        unsafe { tile::rows::<Plain, LANES, STEP>(filter, walk, x, y, residual, size) }
     }
     #[inline(never)]
     unsafe fn depthwise<const K: usize, const S: usize>(line: &Line<'_>) {
