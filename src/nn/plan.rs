@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::errors::{Error, Result};
 use crate::graph::Value;
 use crate::ops::{Op, Source, Step};
-use crate::shapes::{Shape, axis, image, output, values};
+use crate::shapes::{Shape, axis, four, image, output, values};
 use crate::simd::dense::{Image, convolve_scratch};
 
 /// Most lanes of memory that a plan may ask for (2 GiB).
@@ -33,7 +33,7 @@ pub(crate) enum Place {
 impl Piece {
     /// Batch, channels, rows and columns; the builder makes sure that there are such.
     pub(crate) fn image(&self) -> [usize; 4] {
-        image(&self.shape).unwrap_or([1, self.shape.iter().product(), 1, 1])
+        four(&self.shape).unwrap_or([1, self.shape.iter().product(), 1, 1])
     }
 
     pub(crate) fn lanes(&self) -> usize {

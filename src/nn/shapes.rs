@@ -10,12 +10,17 @@ pub(crate) type Shape = Vec<usize>;
 type Attempt<T> = std::result::Result<T, String>;
 
 /// Batch, channels, rows and columns: of a tensor of four axes, or of two.
-pub(crate) fn image(shape: &[usize]) -> Attempt<[usize; 4]> {
+pub(crate) fn four(shape: &[usize]) -> Option<[usize; 4]> {
     match *shape {
-        [n, c, h, w] => Ok([n, c, h, w]),
-        [n, c] => Ok([n, c, 1, 1]),
-        _ => Err(format!("the shape {shape:?} where rows and columns are needed")),
+        [n, c, h, w] => Some([n, c, h, w]),
+        [n, c] => Some([n, c, 1, 1]),
+        _ => None,
     }
+}
+
+/// The same, or why not.
+pub(crate) fn image(shape: &[usize]) -> Attempt<[usize; 4]> {
+    four(shape).ok_or_else(|| format!("the shape {shape:?} where rows and columns are needed"))
 }
 
 /// The number of values, which is bounded.

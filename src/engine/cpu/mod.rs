@@ -235,3 +235,5 @@ impl Backend for Cpu {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ours_tests;

@@ -23,7 +23,7 @@ fn manifest() -> Manifest {
     }
 }
 
-fn load(cpu: &Cpu, bytes: Vec<u8>) -> crate::Result<super::Session> {
+pub(super) fn load(cpu: &Cpu, bytes: Vec<u8>) -> crate::Result<super::Session> {
     cpu.load(&manifest(), &Contract::default(), bytes)
 }
 
@@ -258,7 +258,7 @@ fn the_real_models_run_the_same_on_one_thread_and_two() {
 }
 
 /// The largest difference, relative to the largest value of the output.
-fn difference(ours: &Tensor, theirs: &Tensor) -> f32 {
+pub(super) fn difference(ours: &Tensor, theirs: &Tensor) -> f32 {
     assert_eq!(ours.shape, theirs.shape);
     let most = theirs.data.iter().fold(1e-6_f32, |most, v| most.max(v.abs()));
     let off = ours.data.iter().zip(&theirs.data).map(|(a, b)| (a - b).abs());
