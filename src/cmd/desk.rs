@@ -127,6 +127,9 @@ impl Desk {
             let text = format!("{found} sources are enrolled, at most {most} can be known at once");
             return Err(Error::Usage(text));
         }
+        // Before anything is read: what changes from here on is told.
+        let watch = record::Consents::new(&desk.sources, ids.clone())?;
+        desk.worker.watch_consent(Box::new(watch));
         for id in &ids {
             let stored = desk.sources.get(id)?;
             desk.know(stored.record, stored.portrait, stored.consents);

@@ -11,8 +11,8 @@ use mien_base::id::{IdentityId, JobId};
 use mien_base::recipe::{Mark, Recipe};
 use mien_base::report::{FaceReport, MarkReport};
 use mien_daemon::audit::{self, Entry, Face, Kind};
-use mien_daemon::store::{HomeKeys, PATIENCE, Parts, Store};
-use mien_daemon::supervise::{Ended, Witness};
+use mien_daemon::store::{HomeKeys, PATIENCE, Parts, Store, Watch};
+use mien_daemon::supervise::{self, ConsentWatch, Ended, Witness};
 use mien_vault::Home;
 use mien_vault::random::SystemRandom;
 
@@ -152,7 +152,46 @@ impl Recorder {
     }
 }
 
+/// Watches the consent of the sources that a command took from the database.
+#[derive(Debug)]
+pub(crate) struct Consents {
+    store: Arc<Store>,
+    watch: Watch,
+    known: Vec<IdentityId>,
+}
+
+impl Consents {
+    /// Of these sources; what changed before this is not told.
+    pub(crate) fn new(store: &Arc<Store>, known: Vec<IdentityId>) -> Result<Self> {
+        Ok(Self { store: store.clone(), watch: store.watch()?, known })
+    }
+}
+
+impl ConsentWatch for Consents {
+    fn changed(&mut self) -> mien_daemon::Result<Option<supervise::Consents>> {
+        if !self.watch.changed()? {
+            return Ok(None);
+        }
+        let stored = self.store.consents(None)?;
+        let of = |id: &IdentityId| {
+            let own = stored.iter().filter(|one| one.identity == *id);
+            own.filter_map(|one| Some(one.record.as_ref().ok()?.1.clone())).collect()
+        };
+        Ok(Some(self.known.iter().map(|id| (id.clone(), of(id))).collect()))
+    }
+}
+
 impl Witness for Recorder {
+    fn consent_holds(
+        &self,
+        identity: &IdentityId,
+        job: JobId,
+        frame: u64,
+    ) -> mien_daemon::Result<()> {
+        let body = json!({ "what": "changed consent holds in a running clip", "frame": frame });
+        self.write(self.entry(Kind::Revoke, body).about(identity).of_job(job))
+    }
+
     fn ends(&self, job: JobId, ended: &Ended<'_>) -> mien_daemon::Result<()> {
         let entry = match ended {
             Ended::Picture { mark, report, written } => {

@@ -172,6 +172,32 @@ impl<B: Backend> Policy<B> {
         Ok(())
     }
 
+    /// Puts other records in the place of a source's: none takes all of them back. What comes for
+    /// somebody who is not known changes nothing.
+    ///
+    /// # Errors
+    /// `Source` as for `add`; then none of its records holds any more.
+    pub fn set_consents(
+        &mut self,
+        revision: u64,
+        identity: &IdentityId,
+        consents: Vec<ConsentRecord>,
+    ) -> Result<()> {
+        self.revision = revision;
+        self.consents.retain(|c| c.identity != *identity);
+        let broken = |detail: String| Error::Source { identity: identity.clone(), detail };
+        if let Some(other) = consents.iter().find(|c| c.identity != *identity) {
+            return Err(broken(format!("a consent record of `{}` came with it", other.identity)));
+        }
+        if consents.len() > limits::RULES {
+            return Err(broken(format!("it has {} consent records", consents.len())));
+        }
+        if self.sources.contains_key(identity) {
+            self.consents.extend(consents);
+        }
+        Ok(())
+    }
+
     /// An enrolled face.
     #[must_use]
     pub fn source(&self, identity: &IdentityId) -> Option<&Source<B>> {

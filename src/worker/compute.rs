@@ -1,5 +1,6 @@
 //! The compute thread: one request after the other, none of which can take the thread down.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -10,7 +11,7 @@ use mien_engine::backend::Backend;
 use mien_face::models::Models;
 use mien_face::policy::Policy;
 
-use crate::clip::Stages;
+use crate::clip::{Changes, Stages};
 use crate::fault::words;
 use crate::link::{Outbox, Work};
 use crate::load::{self, Coming};
@@ -30,6 +31,8 @@ pub struct Compute<B: Backend> {
     models: Models<B>,
     policy: Policy<B>,
     coming: Option<Coming<B>>,
+    /// Requests that came while a clip was at hand.
+    later: VecDeque<Work>,
 }
 
 impl<B: Backend> Compute<B> {
@@ -50,12 +53,13 @@ impl<B: Backend> Compute<B> {
             models: Models::new(backend),
             policy: Policy::new(0),
             coming: None,
+            later: VecDeque::new(),
         }
     }
 
     /// Runs until `Drain` or the end of the control thread.
     pub fn run(mut self, requests: &Receiver<Work>) {
-        while let Ok(work) = requests.recv() {
+        while let Some(work) = self.later.pop_front().or_else(|| requests.recv().ok()) {
             if work.message == Request::Drain {
                 return;
             }
@@ -64,7 +68,7 @@ impl<B: Backend> Compute<B> {
             if let Some(job) = job {
                 self.outbox.send(Event::Started { job });
             }
-            let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(work)));
+            let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(work, requests)));
             self.pulse.rest();
             match done {
                 Ok(Ok(Some(event))) => self.outbox.send(event),
@@ -80,7 +84,7 @@ impl<B: Backend> Compute<B> {
         }
     }
 
-    fn carry_out(&mut self, work: Work) -> Result<Option<Event>> {
+    fn carry_out(&mut self, work: Work, requests: &Receiver<Work>) -> Result<Option<Event>> {
         let mut files = Files::new(work.fds);
         match work.message {
             Request::SelfTest => {
@@ -117,6 +121,10 @@ impl<B: Backend> Compute<B> {
                 added?;
                 return Ok(self.settle());
             }
+            Request::Consents { revision, identity, consents } => {
+                self.policy.set_consents(revision, &identity, consents).map_err(Error::Face)?;
+                return Ok(Some(Event::ConsentsHold { revision, identity, clip: None }));
+            }
             // What the policy takes back must not be used once more.
             _ if self.coming.is_some() => {
                 return Err(Error::Protocol { what: "a job before its policy is whole" });
@@ -127,7 +135,9 @@ impl<B: Backend> Compute<B> {
         match work.message {
             Request::Process(request) => desk.process(&self.policy, *request, files),
             Request::Clip(request) => {
-                desk.clip(&self.policy, *request, files, &self.stages, &self.outbox)
+                let (outbox, later) = (&self.outbox, &mut self.later);
+                let changes = Changes { job: request.job, requests, later, outbox };
+                desk.clip(&mut self.policy, *request, files, &self.stages, changes)
             }
             Request::ClipDetect(request) => {
                 desk.detect_clip(*request, files, &self.stages, &self.outbox)

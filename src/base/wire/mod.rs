@@ -46,6 +46,8 @@ pub enum Request {
     Policy { revision: u64, sources: u16 },
     /// [portrait]: one source of the policy that began, with the records that bind its use.
     Source { revision: u64, record: Box<SourceRecord>, consents: Vec<ConsentRecord> },
+    /// The records of a known source from here on, also for the clip at hand: from its next frame.
+    Consents { revision: u64, identity: IdentityId, consents: Vec<ConsentRecord> },
     /// [in, out] or [in, out, overlay].
     Process(Box<Process>),
     /// [in, out], [in, segments, out], and an overlay after them.
@@ -125,6 +127,7 @@ impl Request {
             }
             Self::Sheet { .. } => 2..=limits::WIRE_FDS,
             Self::Policy { .. }
+            | Self::Consents { .. }
             | Self::SelfTest
             | Self::Cancel { .. }
             | Self::Pause { .. }
@@ -167,6 +170,12 @@ pub enum Event {
     /// From here on every job is held to this revision.
     PolicyHolds {
         revision: u64,
+    },
+    /// Records that came alone hold; with a clip at hand, from this frame of it on.
+    ConsentsHold {
+        revision: u64,
+        identity: IdentityId,
+        clip: Option<(JobId, u64)>,
     },
     Started {
         job: JobId,

@@ -117,6 +117,7 @@ impl Supervisor {
 
     /// A worker that is held and has, or is about to have, the models and the policy.
     pub(super) fn prepare(&mut self, wanted: &[Manifest]) -> Result<()> {
+        self.look_at_consent()?;
         self.bury();
         if self.link.is_none() {
             self.spawn()?;

@@ -103,6 +103,12 @@ pub trait Witness: std::fmt::Debug {
     /// # Errors
     /// When that can't be kept; then the output does not appear.
     fn ends(&self, job: JobId, ended: &Ended<'_>) -> Result<()>;
+
+    /// Keeps from which frame of a running clip on a source's changed consent holds.
+    ///
+    /// # Errors
+    /// When that can't be kept; then the clip ends.
+    fn consent_holds(&self, identity: &IdentityId, job: JobId, frame: u64) -> Result<()>;
 }
 
 /// What became of a picture.

@@ -51,6 +51,8 @@ pub(super) struct Patience<'a> {
     pub(super) pace: &'a mut Pace,
     pub(super) hang: Hang,
     pub(super) stop: &'a AtomicBool,
+    /// How often whoever waits wants to look at something else.
+    pub(super) tick: Option<Duration>,
     /// Set when this process is to stop until it is told to go on.
     pub(super) pause: &'a AtomicBool,
 }
@@ -136,11 +138,12 @@ impl Link {
         }
     }
 
-    /// The next event that is not mere progress.
+    /// The next event that is not mere progress; `None` when none came within a tick.
     ///
     /// # Errors
     /// `Crashed`, `Hung`, `Cancelled`, `Wire`, `Protocol`.
-    pub(super) fn next(&mut self, patience: &mut Patience<'_>) -> Result<Event> {
+    pub(super) fn next(&mut self, patience: &mut Patience<'_>) -> Result<Option<Event>> {
+        let mut waited = false;
         loop {
             let before = self.moved;
             if self.inbox.is_empty() {
@@ -157,14 +160,15 @@ impl Link {
                         return Err(Error::Version { theirs: hello.protocol, ours: PROTOCOL });
                     }
                     self.hello = Some(hello.clone());
-                    return Ok(Event::Hello(hello));
+                    return Ok(Some(Event::Hello(hello)));
                 }
                 Some(Event::Loaded { .. }) => continue,
                 Some(Event::NotLoaded { model, failure }) => {
                     self.models.insert(model, Some(failure));
                     continue;
                 }
-                Some(event) => return Ok(event),
+                Some(event) => return Ok(Some(event)),
+                None if waited && patience.tick.is_some() => return Ok(None),
                 None => {}
             }
             if patience.stop.load(Ordering::Relaxed) {
@@ -178,7 +182,9 @@ impl Link {
             if silent >= most {
                 return Err(self.hung(silent));
             }
-            self.socket.wait(Some(LOOK.min(most - silent))).map_err(Error::Wire)?;
+            let look = patience.tick.unwrap_or(LOOK);
+            self.socket.wait(Some(look.min(most - silent))).map_err(Error::Wire)?;
+            waited = true;
         }
     }
 

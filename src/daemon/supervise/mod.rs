@@ -16,6 +16,7 @@ mod spawn;
 mod link;
 mod config;
 mod attempt;
+mod consent;
 mod jobs;
 mod clips;
 
@@ -35,10 +36,12 @@ use mien_vault::models::ModelSource;
 
 pub use clips::{ClipDetectJob, ClipFinished, ClipJob, Watch};
 pub use config::{Backoff, WorkerConfig};
+pub use consent::{ConsentWatch, Consents};
 pub use jobs::{DetectJob, Ended, EnrolJob, Finished, ProcessJob, Seal, SheetJob, Witness};
 pub use pace::Hang;
 
 use crate::{Error, Result};
+use consent::TICK;
 use link::{Link, Patience};
 use pace::Pace;
 use spawn::{Program, Spawner};
@@ -79,6 +82,7 @@ pub struct Supervisor {
     stop: Arc<AtomicBool>,
     pause: Arc<AtomicBool>,
     witness: Option<Arc<dyn Witness>>,
+    watch: Option<Box<dyn ConsentWatch>>,
     spawner: Spawner,
     link: Option<Link>,
     pace: Pace,
@@ -130,6 +134,7 @@ impl Supervisor {
             stop: Arc::new(AtomicBool::new(false)),
             pause: Arc::new(AtomicBool::new(false)),
             witness: None,
+            watch: None,
             spawner,
             link: None,
             pace: Pace::default(),
@@ -308,14 +313,23 @@ impl Supervisor {
     }
 
     fn next(&mut self) -> Result<Event> {
-        let link = self.link.as_mut().ok_or(Error::Protocol { what: "no worker" })?;
-        link.next(&mut Patience {
-            clock: self.clock.as_ref(),
-            pace: &mut self.pace,
-            hang: self.config.hang,
-            stop: &self.stop,
-            pause: &self.pause,
-        })
+        loop {
+            self.look_at_consent()?;
+            let link = self.link.as_mut().ok_or(Error::Protocol { what: "no worker" })?;
+            let event = link.next(&mut Patience {
+                clock: self.clock.as_ref(),
+                pace: &mut self.pace,
+                hang: self.config.hang,
+                stop: &self.stop,
+                tick: self.watch.is_some().then_some(TICK),
+                pause: &self.pause,
+            })?;
+            match event {
+                Some(Event::ConsentsHold { identity, clip, .. }) => self.holds(&identity, clip)?,
+                Some(event) => return Ok(event),
+                None => {}
+            }
+        }
     }
 
     fn send(&mut self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<()> {
@@ -325,6 +339,7 @@ impl Supervisor {
             pace: &mut self.pace,
             hang: self.config.hang,
             stop: &self.stop,
+            tick: None,
             pause: &self.pause,
         };
         link.send(request, fds, &patience)

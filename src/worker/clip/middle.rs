@@ -4,17 +4,22 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
+use mien_base::clock::Clock;
 use mien_base::limits;
 use mien_base::report::ClipMarks;
 use mien_base::wire::{Stage, codec};
 use mien_engine::backend::Backend;
+use mien_face::anonymise::Overlay;
 use mien_face::clip::{ClipRun, Frame, FrameReport, Shape, Tools};
 use mien_face::mark::{self, Altered};
+use mien_face::models::Models;
+use mien_face::policy::Policy;
 use mien_face::recipe::Checked;
 use mien_media::clip::{ClipInfo, Timing};
 use serde::{Deserialize, Serialize};
 
 use super::Costs;
+use super::changes::Changes;
 use super::decode::{Decoded, Ticks};
 use super::encode::ToEncode;
 use super::tally::Tally;
@@ -77,7 +82,11 @@ pub(super) struct Middle<'a, B: Backend> {
     pub(super) info: &'a ClipInfo,
     pub(super) ticks: Ticks,
     pub(super) costs: &'a Costs,
-    pub(super) tools: Tools<'a, B>,
+    pub(super) models: &'a mut Models<B>,
+    pub(super) policy: &'a mut Policy<B>,
+    pub(super) overlay: Option<&'a Overlay<B>>,
+    pub(super) clock: &'a dyn Clock,
+    pub(super) changes: Changes<'a>,
     pub(super) marker: mark::clip::Clip,
 }
 
@@ -91,6 +100,8 @@ struct Passage<B: Backend> {
     times: VecDeque<Timing>,
     /// When the last frame that came out began.
     last: i64,
+    /// Number of the next frame that comes out.
+    out: u64,
     encode: SyncSender<ToEncode>,
 }
 
@@ -111,11 +122,12 @@ impl<B: Backend> Middle<'_, B> {
         };
         let has_range = self.ticks.start.is_some() || self.ticks.end.is_some();
         let mut passage = Passage {
-            run: ClipRun::new(&mut self.tools, recipe, shape)?,
+            run: ClipRun::new(&mut self.tools(), recipe, shape)?,
             tally: Tally::default(),
             before: ClipMarks::default(),
             times: VecDeque::with_capacity(ClipRun::<B>::WINDOW + 1),
             last: 0,
+            out: written,
             encode,
         };
         let mut ended = false;
@@ -137,7 +149,7 @@ impl<B: Backend> Middle<'_, B> {
                     let frame = Frame { number, at: self.at(timing), image };
                     number += 1;
                     let running = self.costs.face.begin(self.pulse, Stage::Face);
-                    let pushed = passage.run.push(&mut self.tools, frame);
+                    let pushed = passage.run.push(&mut self.tools(), frame);
                     drop(running);
                     pushed?;
                     self.drain(&mut passage)?;
@@ -149,7 +161,7 @@ impl<B: Backend> Middle<'_, B> {
         }
         if !ended {
             let running = self.costs.face.begin(self.pulse, Stage::Face);
-            let end = passage.run.end(&mut self.tools);
+            let end = passage.run.end(&mut self.tools());
             drop(running);
             end?;
             self.drain(&mut passage)?;
@@ -165,6 +177,12 @@ impl<B: Backend> Middle<'_, B> {
         Ok((passage.tally, marks))
     }
 
+    /// What the next frame is worked on with.
+    fn tools(&mut self) -> Tools<'_, B> {
+        let (overlay, clock) = (self.overlay, self.clock);
+        Tools { models: self.models, policy: self.policy, overlay, clock }
+    }
+
     /// When a frame is shown, from the first one that is written.
     fn at(&self, timing: Timing) -> Duration {
         let ticks = timing.pts.saturating_sub(self.ticks.start.unwrap_or(0)).max(0);
@@ -177,8 +195,9 @@ impl<B: Backend> Middle<'_, B> {
     fn drain(&mut self, passage: &mut Passage<B>) -> std::result::Result<(), Halt> {
         loop {
             self.pulse.wait()?;
+            self.changes.take_in(self.policy, passage.out)?;
             let running = self.costs.face.begin(self.pulse, Stage::Face);
-            let next = passage.run.next(&mut self.tools);
+            let next = passage.run.next(&mut self.tools());
             drop(running);
             let Some(next) = next else { return Ok(()) };
             let (frame, report) = next?;
@@ -207,6 +226,7 @@ impl<B: Backend> Middle<'_, B> {
         drop(running);
         passage.tally.frame(report, timing.duration);
         passage.last = timing.pts;
+        passage.out = frame.number + 1;
         let frame = ToEncode::Frame { frame: marked?, timing, idr };
         passage.encode.send(frame).map_err(|_| Halt::Encode)
     }

@@ -11,6 +11,7 @@ mod tally;
 mod stage;
 mod decode;
 mod encode;
+mod changes;
 mod middle;
 mod look;
 
@@ -23,7 +24,7 @@ use mien_base::report::{ClipMarks, ClipReport};
 use mien_base::wire::Event;
 use mien_base::wire::clip::{Clip, Plan};
 use mien_engine::backend::Backend;
-use mien_face::clip::{ClipRun, Tools};
+use mien_face::clip::ClipRun;
 use mien_face::mark;
 use mien_face::policy::Policy;
 use mien_face::recipe;
@@ -32,9 +33,9 @@ use mien_pixels::i420::I420;
 use mien_pixels::stamp::Turn;
 use rustix::fs::FileType;
 
+pub use changes::Changes;
 pub use stage::Stages;
 
-use crate::link::Outbox;
 use crate::meter::JobClock;
 use crate::still::{Desk, Files};
 use crate::{Error, Result};
@@ -130,12 +131,13 @@ impl<B: Backend> Desk<'_, B> {
     /// Of the input, the recipe, the stages, the output; `Cancelled`.
     pub fn clip(
         &mut self,
-        policy: &Policy<B>,
+        policy: &mut Policy<B>,
         request: Clip,
         mut files: Files,
         stages: &Stages,
-        outbox: &Outbox,
+        changes: Changes<'_>,
     ) -> Result<Event> {
+        let outbox = changes.outbox;
         let recipe = recipe::check(&request.recipe).map_err(Error::Face)?;
         let input = Arc::new(files.take()?);
         let (to, from) = match request.plan {
@@ -191,8 +193,18 @@ impl<B: Backend> Desk<'_, B> {
         })?;
 
         let clock = JobClock::new(self.pulse, self.machine, request.wall);
-        let tools = Tools { models: self.models, policy, overlay: overlay.as_ref(), clock: &clock };
-        let middle = Middle { pulse: self.pulse, info: &info, ticks, costs: &costs, tools, marker };
+        let middle = Middle {
+            pulse: self.pulse,
+            info: &info,
+            ticks,
+            costs: &costs,
+            models: self.models,
+            policy,
+            overlay: overlay.as_ref(),
+            clock: &clock,
+            changes,
+            marker,
+        };
         let worked = middle.run(recipe, state, written, &frames.0, encode);
         if worked.is_err() {
             // Those who wait for a pipe hear of it too.
