@@ -123,7 +123,7 @@ fn a_detection_prints_one_line_a_frame() {
         assert_eq!(line["frame"].as_u64(), Some(n as u64));
         assert!((line["seconds"].as_f64().unwrap() - n as f64 / 30.0).abs() < 1e-3);
         let face = &line["faces"][0];
-        assert_eq!(face["track"].as_u64(), Some(0), "{line}");
+        assert_eq!(face["track"].as_u64(), Some(1), "{line}");
         let middle = face["box"][0].as_f64().unwrap() + face["box"][2].as_f64().unwrap();
         assert!((middle / 2.0 - (46.0 + n as f64)).abs() < 16.0, "{line}");
     }

@@ -28,8 +28,10 @@ pub const CLIP_GOP: u64 = 60;
 pub const CLIP_CHECKED: u64 = 60;
 /// Frames of one segment: what a crash in the middle of a clip costs at most. Whole GOPs.
 pub const CLIP_SEGMENT: u64 = 2 * CLIP_GOP;
-/// Largest state that a clip's worker leaves behind at the end of a segment, in bytes.
+/// Largest state of what follows faces at the end of a clip's segment, in bytes.
 pub const CLIP_STATE: usize = 128 << 10;
+/// Largest state that a clip's worker leaves behind there, counts and marks included, in bytes.
+pub const CLIP_RESUME: usize = 160 << 10;
 /// Most bytes that are read from a pipe to tell what comes.
 pub const CLIP_HEAD: usize = 16;
 /// Most entries of each list in a clip's report.

@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 mod model_args;
+mod process_args;
 pub(crate) mod args;
 mod out;
 mod inputs;

@@ -166,7 +166,7 @@ impl Segments {
         let (segment, frames, bytes) =
             self.end.as_ref().map_or((0, 0, 0), |end| (end.segment, end.frames, end.bytes));
         let forward = end.segment == segment + 1 && end.frames > frames && end.bytes > bytes;
-        if !forward || end.state.len() > limits::CLIP_STATE {
+        if !forward || end.state.len() > limits::CLIP_RESUME {
             return Err(Error::Protocol { what: "a segment that does not follow the last" });
         }
         let found = self.length().map_err(self.write())?;
@@ -287,7 +287,7 @@ impl Place {
     fn state(&self) -> Option<State> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.folder, "state", flags, Mode::empty()).ok()?;
-        let most = 2 * limits::CLIP_STATE + 4096;
+        let most = 2 * limits::CLIP_RESUME + 4096;
         let size = usize::try_from(rustix::fs::fstat(&fd).ok()?.st_size).ok()?;
         if size > most {
             return None;

@@ -26,7 +26,10 @@ pub fn wandering(frames: u32) -> Vec<u8> {
     };
     let mut out = header();
     for n in 0..frames {
-        let (x, y) = (10 + n % 60, 20 + (n / 2) % 24);
+        // To and fro, so that it never leaps.
+        let sway =
+            |n: u32, far: u32| if (n / far).is_multiple_of(2) { n % far } else { far - n % far };
+        let (x, y) = (10 + sway(n, 60), 20 + sway(n / 2, 24));
         let mut frame = wall();
         for row in 0..72 {
             let to = &mut frame.view_mut();

@@ -42,7 +42,7 @@ pub struct Resume {
     pub frames: u64,
     /// Bytes of the file of segments that count.
     pub bytes: u64,
-    /// What the worker left behind, at most `limits::CLIP_STATE` bytes; only a worker reads it.
+    /// What the worker left behind, at most `limits::CLIP_RESUME` bytes; only a worker reads it.
     pub state: Vec<u8>,
 }
 

@@ -423,7 +423,7 @@ mod tests {
         let event = Event::ClipDone { job, report: Box::new(report), written }.bounded();
         let bytes = codec::encode(&event).unwrap();
         assert_eq!(codec::decode::<Event>(&bytes).unwrap(), event);
-        let state = vec![255; limits::CLIP_STATE];
+        let state = vec![255; limits::CLIP_RESUME];
         let end = Resume { segment: u64::MAX, frames: u64::MAX, bytes: u64::MAX, state };
         assert!(codec::encode(&Event::Segment { job, end }).is_ok());
     }

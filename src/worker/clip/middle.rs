@@ -47,7 +47,7 @@ impl State {
     }
 
     fn write(&self) -> Result<Vec<u8>> {
-        let bytes = codec::encode(self).ok().filter(|b| b.len() <= limits::CLIP_STATE);
+        let bytes = codec::encode(self).ok().filter(|b| b.len() <= limits::CLIP_RESUME);
         bytes.ok_or(Error::Protocol { what: "the state of a clip that does not fit its bound" })
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Tally {
     frames: u64,
     faces: u64,
-    /// One more than the highest number of a track.
+    /// The highest number of a track: they count from 1.
     tracks: u64,
     detected: u64,
     covered: u64,
@@ -48,7 +48,7 @@ impl Tally {
         self.covered += u64::from(report.covered.is_some());
         report.covered.iter().for_each(|why| count(&mut self.reasons, why));
         for face in &report.faces {
-            self.tracks = self.tracks.max(u64::from(face.track) + 1);
+            self.tracks = self.tracks.max(face.track.into());
             count(&mut self.done, &face.done);
             face.reason.iter().for_each(|why| count(&mut self.reasons, why));
             if let Some((identity, _)) = &face.identity {
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn faces_are_counted_in_each_frame_and_tracks_once() {
         let mut tally = Tally::default();
-        tally.frame(&report(&[(0, "solid", Some("ada")), (1, "blur:0.3", None)]), 40);
-        tally.frame(&report(&[(0, "solid", Some("ada"))]), 20);
+        tally.frame(&report(&[(1, "solid", Some("ada")), (2, "blur:0.3", None)]), 40);
+        tally.frame(&report(&[(1, "solid", Some("ada"))]), 20);
         let report = tally.report((4, 2), "mp4", 30, ClipMarks::default());
         assert_eq!((report.frames, report.faces, report.tracks, report.seconds), (2, 3, 2, 2.0));
         assert_eq!(report.done, [("blur:0.3".to_owned(), 1), ("solid".to_owned(), 2)]);
