@@ -83,6 +83,9 @@ const DEPENDS: u32 = 0x0101_0000;
 const FRAME_HEAD: usize = 8 + 16 + 8 + 16 + 20 + 20;
 const FRAME_EACH: usize = 12;
 
+/// Most frames of a segment.
+const FRAMES: usize = limits::CLIP_SEGMENT as usize;
+
 /// The segment that is being written.
 #[derive(Debug, Default)]
 struct Open {
@@ -131,7 +134,7 @@ impl<W: Write + Seek + Send> Writer<W> {
             timescale: info.timescale,
             encoder: None,
             sample: Sample::default(),
-            open: Open::default(),
+            open: Open { samples: Vec::with_capacity(FRAMES), ..Open::default() },
             head: Vec::new(),
             at,
             summary: Summary::default(),
@@ -179,7 +182,7 @@ impl<W: Write + Seek + Send> Writer<W> {
         });
         movie(&mut self.head, &self.look, &self.look.describe(&config), self.timescale);
         self.open.moof = self.at + self.head.len() as u64;
-        let room = FRAME_HEAD + FRAME_EACH * limits::CLIP_SEGMENT as usize;
+        let room = FRAME_HEAD + FRAME_EACH * FRAMES;
         // Until the segment is whole this is a free box that reaches to the end of what counts.
         boxed(&mut self.head, *b"free", |out| out.resize(out.len() + room - 8, 0));
         self.open.mdat = self.at + self.head.len() as u64;
@@ -199,7 +202,7 @@ impl<W: Write + Seek + Send> FrameSink for Writer<W> {
         if first && !idr {
             return Err(order("a segment begins with an IDR"));
         }
-        if self.open.samples.len() as u64 == limits::CLIP_SEGMENT {
+        if self.open.samples.len() == FRAMES {
             return Err(order("a segment is full"));
         }
         let encoder = match &mut self.encoder {

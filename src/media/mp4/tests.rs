@@ -8,11 +8,13 @@ use mien_pixels::geometry::Size;
 use mien_pixels::i420::I420;
 
 use super::index::Index;
-use super::movie::{Movie, Window};
+use super::movie::{Edit, Media, Movie, Track, Window};
+use super::table::{Chunk, Table};
 use super::{Finish, Reader, Writer, aigc, join};
 use crate::clip::{ClipInfo, ColourTags, Format, FrameSink, FrameSource, Rotation, Timing};
 use crate::errors::{Error, Result};
 use crate::h264::encode::Rate;
+use crate::y4m::UPRIGHT;
 
 const SIZE: Size = Size::new(64, 48);
 
@@ -275,6 +277,82 @@ fn a_cut_file_says_where_it_ends() {
     let segments = segments(30);
     let error = joined(&segments[..segments.len() - 1], &finish()).unwrap_err();
     assert!(matches!(error, Error::Order { .. } | Error::Truncated { .. }), "{error}");
+}
+
+/// Ten frames of 100 ticks in two chunks, in a movie of 10 ticks a second.
+fn track(edits: &[(u64, i64, i32)]) -> (Track, Movie) {
+    let chunk = |offset| Chunk { offset, samples: 5, description: 1 };
+    let table = Table {
+        times: vec![(10, 100)],
+        sizes: vec![(10, 7)],
+        chunks: vec![chunk(0), chunk(35)],
+        ..Table::default()
+    };
+    let edits = edits.iter();
+    let track = Track {
+        id: 1,
+        media: Media::Video,
+        flags: 1,
+        alternate: 0,
+        volume: 0,
+        matrix: UPRIGHT,
+        timescale: 1000,
+        language: 0,
+        edits: edits.map(|&(duration, media, speed)| Edit { duration, media, speed }).collect(),
+        descriptions: b"\0\0\0\0\0\0\0\x02\0\0\0\x08avc1\0\0\0\x08avc1".to_vec(),
+        table,
+    };
+    let movie = Movie { timescale: 10, fragmented: false, tracks: Vec::new(), others: 0 };
+    (track, movie)
+}
+
+#[test]
+fn an_edit_list_says_which_frames_are_shown_and_when() {
+    const ONE: i32 = 1 << 16;
+    let shown = |edits: &[(u64, i64, i32)]| -> Result<Vec<(i64, u32)>> {
+        let (track, movie) = track(edits);
+        let index = Index::of(&track, Window::of(&track, &movie)?, 70)?;
+        let sample = |number: &u32| index.samples[*number as usize];
+        Ok(index.shown.iter().map(sample).map(|s| (s.pts, s.duration)).collect())
+    };
+    let all: Vec<_> = (0..10).map(|n| (n * 100, 100)).collect();
+    assert_eq!(shown(&[]).unwrap(), all);
+    assert_eq!(shown(&[(10, 0, ONE)]).unwrap(), all);
+    assert_eq!(shown(&[(0, 0, ONE)]).unwrap(), all, "no duration: to the end");
+    let late: Vec<_> = all.iter().map(|(pts, d)| (pts + 300, *d)).collect();
+    assert_eq!(shown(&[(2, -1, ONE), (1, -1, ONE), (10, 0, ONE)]).unwrap(), late);
+    assert_eq!(shown(&[(3, 200, ONE)]).unwrap(), [(0, 100), (100, 100), (200, 100)]);
+    // Begins within a frame, which is not shown then, and ends within one, which is cut.
+    assert_eq!(shown(&[(4, 150, ONE)]).unwrap()[..2], [(50, 100), (150, 100)]);
+    assert_eq!(shown(&[(2, 0, ONE), (3, 200, ONE)]).unwrap(), all[..5], "parts that touch are one");
+    for (edits, word) in [
+        (&[(2, 0, ONE), (3, 600, ONE)][..], "several parts"),
+        (&[(2, 0, ONE), (3, -1, ONE), (3, 200, ONE)], "stands still"),
+        (&[(2, 0, ONE / 2)], "another speed"),
+        (&[(2, -7, ONE)], "before the clip"),
+    ] {
+        let error = shown(edits).unwrap_err().to_string();
+        assert!(error.contains(word), "{edits:?}: {error}");
+    }
+}
+
+#[test]
+fn several_descriptions_of_the_pictures_are_refused() {
+    let (mut track, _) = track(&[]);
+    track.table.chunks[1].description = 2;
+    let error = super::picture::read(&track, || Ok(Vec::new())).unwrap_err();
+    assert!(error.to_string().contains("several sample descriptions"), "{error}");
+    assert!(error.to_string().contains("ffmpeg -i IN"), "{error}");
+}
+
+#[test]
+fn frames_that_are_shown_out_of_order_are_put_in_order_by_their_time() {
+    let (mut track, movie) = track(&[(10, 200, 1 << 16)]);
+    // I P B B, each shown when its shift says.
+    track.table.shifts = vec![(1, 200), (1, 400), (2, 0), (6, 200)];
+    let index = Index::of(&track, Window::of(&track, &movie).unwrap(), 70).unwrap();
+    assert_eq!(index.shown[..4], [0, 2, 3, 1], "{:?}", index.samples);
+    assert_eq!(index.samples[1].pts, 300);
 }
 
 /// Numbers that change little from call to call, without a library.
