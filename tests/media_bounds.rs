@@ -1,11 +1,11 @@
-//! What a hostile clip makes its reader allocate: counted, on 20,000 mutants of good files.
+//! What clips make their readers and writers allocate, counted: on hostile files, and a frame.
 
 #![allow(unsafe_code)] // A global allocator can't be counted without.
 #![allow(clippy::unwrap_used)] // Helpers here only serve tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::io::Cursor;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mien_media::clip::{FrameSink, FrameSource, Timing};
 use mien_media::h264::encode::Rate;
@@ -13,15 +13,22 @@ use mien_media::mp4::{self, Finish};
 use mien_media::{open, y4m};
 use mien_pixels::i420::I420;
 
-/// Bytes that are held, and the most that ever were since it was last set back.
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// Bytes that are held, and the most that ever were since it was last set back.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+    static MOST: Cell<usize> = const { Cell::new(0) };
+    /// Allocations of this thread.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
 
 struct Counted;
 
 fn more(bytes: usize) {
-    let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    MOST.fetch_max(held, Ordering::Relaxed);
+    CALLS.with(|calls| calls.set(calls.get() + 1));
+    HELD.with(|held| {
+        held.set(held.get().wrapping_add(bytes));
+        MOST.with(|most| most.set(most.get().max(held.get())));
+    });
 }
 
 // SAFETY: every call goes to the system's allocator as it is; only numbers are kept beside it.
@@ -33,7 +40,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        HELD.with(|held| held.set(held.get().wrapping_sub(layout.size())));
         // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(at, layout) }
     }
@@ -44,10 +51,10 @@ static ALLOCATOR: Counted = Counted;
 
 /// The most that was held while something ran, beyond what was held before.
 fn most(run: impl FnOnce()) -> usize {
-    let before = HELD.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
+    let before = HELD.get();
+    MOST.set(before);
     run();
-    MOST.load(Ordering::Relaxed).saturating_sub(before)
+    MOST.get().saturating_sub(before)
 }
 
 fn header() -> &'static [u8] {
@@ -119,4 +126,26 @@ fn a_hostile_index_allocates_no_more_than_its_file_allows() {
     }
     assert!(opened > 2000, "mutants are not all refused at once: {opened}");
     println!("worst: {worst} bytes, files of {} and {}", segments.len(), clip.len());
+}
+
+#[test]
+fn frames_in_the_middle_of_a_segment_allocate_nothing() {
+    let (_, clip) = made();
+    let mut source = open::open(Box::new(Cursor::new(clip))).unwrap();
+    let info = source.info().clone();
+    let room = Cursor::new(Vec::with_capacity(1 << 20));
+    let mut writer = mp4::Writer::new(room, &info, Rate::Quantiser(30)).unwrap();
+    let mut image = I420::default();
+    let mut counted = 0;
+    for number in 0..24 {
+        let before = CALLS.get();
+        let timing = source.next(&mut image).unwrap().unwrap();
+        // An IDR in the middle of a segment is a frame like another.
+        writer.push(&image, timing, number % 8 == 0).unwrap();
+        let calls = CALLS.get() - before;
+        assert!(number < 4 || calls == 0, "frame {number}: {calls} allocations");
+        counted += u32::from(number >= 4);
+    }
+    assert_eq!(counted, 20);
+    assert!(CALLS.get() > 0, "allocations are counted");
 }

@@ -11,6 +11,9 @@ use super::sps;
 use super::units::{self, Config, Units};
 use crate::errors::{CONVERT, Error, Result};
 
+/// Room for parameter sets, in bytes.
+const SETS: usize = 1024;
+
 /// What a sample gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
@@ -44,9 +47,12 @@ fn native() -> Result<Native> {
 }
 
 impl Decoder {
-    /// Pictures of `size` are expected; a stream that changes it is refused.
-    pub(crate) fn new(config: Config, size: Size, colour: Colour) -> Result<Self> {
-        Ok(Self { native: native()?, config, size, colour, stream: Vec::new(), fresh: true })
+    /// Pictures of `size` are expected; a stream that changes it is refused. `most`: bytes of the
+    /// largest sample.
+    pub(crate) fn new(config: Config, size: Size, colour: Colour, most: usize) -> Result<Self> {
+        // A start code may be longer than the length that it stands for.
+        let stream = Vec::with_capacity(most + most / 8 + SETS);
+        Ok(Self { native: native()?, config, size, colour, stream, fresh: true })
     }
 
     /// Forgets all pictures: an IDR comes next.

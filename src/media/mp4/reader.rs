@@ -79,7 +79,11 @@ impl Reader {
         })?;
         let info = info(&movie, track, &picture, &index);
         let length = picture.config.length;
-        let decoder = Decoder::new(picture.config.clone(), picture.size, info.colour)?;
+        // Room for the largest frame, so that none asks for more on the way.
+        let most = index.samples.iter().map(|s| s.size).max().unwrap_or(0) as usize;
+        let most = most.min(limits::CLIP_UNIT);
+        buffer.reserve(most.saturating_sub(buffer.len()));
+        let decoder = Decoder::new(picture.config.clone(), picture.size, info.colour, most)?;
         let (held, free, over) = (Vec::new(), Vec::new(), false);
         let (sample, place, wanted) = (0, 0, i64::MIN);
         let mut reader = Self {

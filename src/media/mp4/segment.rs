@@ -127,13 +127,15 @@ impl<W: Write + Seek + Send> Writer<W> {
     /// When frames of this size can't be encoded.
     pub fn new(mut to: W, info: &ClipInfo, rate: Rate) -> Result<Self> {
         let at = to.stream_position().map_err(Error::written)?;
+        // More than a frame takes at any quantiser but the finest.
+        let room = info.size.pixels().min(limits::CLIP_UNIT as u64) as usize;
         Ok(Self {
             to,
             shape: Shape::of(info, rate)?,
             look: Look::of(info),
             timescale: info.timescale,
             encoder: None,
-            sample: Sample::default(),
+            sample: Sample { bytes: Vec::with_capacity(room), ..Sample::default() },
             open: Open { samples: Vec::with_capacity(FRAMES), ..Open::default() },
             head: Vec::new(),
             at,
