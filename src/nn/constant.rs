@@ -70,6 +70,13 @@ impl<'a> Constant<'a> {
         if let Some(values) = self.floats() {
             return Some(values.into_owned());
         }
+        match &self.data {
+            Data::Raw(3, raw) => {
+                return Some(raw.iter().map(|&b| b.cast_signed().into()).collect());
+            }
+            Data::Raw(2 | 9, raw) => return Some(raw.iter().map(|&b| b.into()).collect()),
+            _ => {}
+        }
         Some(self.integers()?.iter().map(|&v| v as f32).collect())
     }
 
@@ -90,18 +97,15 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     out
 }
 
-/// A half-precision number, from its bits.
+/// A half-precision number, from its bits. Without a branch, so that loops over it vectorise.
+#[inline]
 pub(crate) fn single(half: u16) -> f32 {
-    let sign = u32::from(half & 0x8000) << 16;
-    let (exponent, fraction) = (u32::from(half >> 10 & 31), u32::from(half & 0x3ff));
-    match exponent {
-        0 => {
-            let small = fraction as f32 * 2.0_f32.powi(-24);
-            f32::from_bits(small.to_bits() | sign)
-        }
-        31 => f32::from_bits(sign | 0x7f80_0000 | fraction << 13),
-        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
-    }
+    // With the exponent of a single the value is too small by 2^112, also where it is denormal.
+    const LARGER: f32 = f32::from_bits(0x7780_0000);
+    let size = u32::from(half & 0x7fff) << 13;
+    let finite = (f32::from_bits(size) * LARGER).to_bits();
+    let bits = if half & 0x7c00 == 0x7c00 { size | 0x7f80_0000 } else { finite };
+    f32::from_bits(bits | u32::from(half & 0x8000) << 16)
 }
 
 fn read(message: &[u8]) -> Found<(&str, Constant<'_>)> {

@@ -279,17 +279,18 @@ impl<'a> Graph<'a> {
         let (scales, values) = (scale.floats()?.into_owned(), value.as_floats()?);
         let axis = usize::try_from(node.integer("axis", 1)).ok()?;
         let (size, inner) = match scales.len() {
-            1 => (1, 1),
+            1 => (1, value.len()),
             n => (n, value.shape.get(axis + 1..)?.iter().product::<usize>()),
         };
         if size > 1 && value.shape[axis] != size || zero.len() != 1 && zero.len() != size {
             return None;
         }
-        let one = |(i, v): (usize, &f32)| {
-            let at = i / inner % size;
-            (v - zero[at % zero.len()]) * scales[at]
-        };
-        let floats = values.iter().enumerate().map(one).collect();
+        let mut floats = values;
+        for (i, part) in floats.chunks_mut(inner.max(1)).enumerate() {
+            let at = i % size;
+            let (zero, scale) = (zero[at % zero.len()], scales[at]);
+            part.iter_mut().for_each(|v| *v = (*v - zero) * scale);
+        }
         Some(Constant { shape: value.shape.clone(), data: Data::Floats(floats) })
     }
 

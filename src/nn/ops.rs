@@ -225,17 +225,16 @@ impl Loose {
         };
         let mut packed = vec![Lane::ZERO; blocks * values];
         for (first, size) in groups(blocks) {
-            let mut place = first * values;
-            for begin in (0..inputs).step_by(width) {
-                for tap in 0..taps {
-                    for input in begin..(begin + width).min(inputs) {
-                        for m in 0..size {
-                            let from = (first + m) * 8;
-                            let known = (outputs - from).min(8);
-                            for (lane, value) in packed[place].0[..known].iter_mut().enumerate() {
-                                *value = at(from + lane, input, tap);
-                            }
-                            place += 1;
+            let group = &mut packed[first * values..][..size * values];
+            // Channel by channel, because that is how the weights lie.
+            for out in first * 8..((first + size) * 8).min(outputs) {
+                let (m, lane) = (out / 8 - first, out % 8);
+                for begin in (0..inputs).step_by(width) {
+                    let known = width.min(inputs - begin);
+                    for input in begin..begin + known {
+                        for tap in 0..taps {
+                            let place = begin * taps + tap * known + input - begin;
+                            group[place * size + m].0[lane] = at(out, input, tap);
                         }
                     }
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::errors::{Error, Result};
 use crate::graph::Value;
-use crate::ops::{Op, Source, Step};
+use crate::ops::{Map, Op, Source, Step};
 use crate::shapes::{Shape, axis, four, image, output, values};
 use crate::simd::dense::{Image, convolve_scratch};
 
@@ -192,6 +192,11 @@ impl Builder<'_> {
                 true
             }
             Op::Map(map) => {
+                // Few channels leave most of a block unused, and these functions are costly.
+                let few = four(&shape).is_some_and(|s| s[1] <= 4) && !matches!(map, Map::Act(_));
+                if few {
+                    inputs[0] = self.as_layout(inputs[0], false)?;
+                }
                 let blocked = self.pieces[inputs[0]].blocked;
                 let per_channel = crate::pointwise::slopes(map).is_some();
                 if per_channel {

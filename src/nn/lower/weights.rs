@@ -106,9 +106,10 @@ impl Lowering<'_, '_> {
             let of = |values: &[f32], i: usize| values[if values.len() == 1 { 0 } else { i }];
             let taps = loose.window.kernel.0 * loose.window.kernel.1;
             let each = loose.inputs * taps;
-            for (at, weight) in loose.weights.iter_mut().enumerate() {
-                let output = if loose.transposed { at / taps % outputs } else { at / each };
-                *weight *= of(&scale, output);
+            let part = if loose.transposed { taps } else { each };
+            for (i, part) in loose.weights.chunks_mut(part.max(1)).enumerate() {
+                let by = of(&scale, i % outputs);
+                part.iter_mut().for_each(|weight| *weight *= by);
             }
             for (i, bias) in loose.bias.iter_mut().enumerate() {
                 *bias = *bias * of(&scale, i) + of(&shift, i);

@@ -102,7 +102,7 @@ pub(crate) unsafe fn rows<V: Vector, const LANES: usize, const STEP: usize>(
                 match size {
                     1 => line::<V, LANES, STEP, 1, 8>(&group, walk, x, y, residual, count),
                     2 => line::<V, LANES, STEP, 2, 6>(&group, walk, x, y, residual, count),
-                    _ => line::<V, LANES, STEP, 3, 4>(&group, walk, x, y, residual, count),
+                    _ => line::<V, LANES, STEP, 3, 3>(&group, walk, x, y, residual, count),
                 }
             }
         }
@@ -142,25 +142,26 @@ unsafe fn line<V: Vector, const LANES: usize, const STEP: usize, const M: usize,
             at += $n;
         }};
     }
-    if V::FAST {
-        while at + N <= count {
-            step!(N);
-        }
-        if N > 4 && at + 4 <= count {
-            step!(4);
-        }
-        if at + 2 <= count {
-            step!(2);
-        }
-    }
     while at < count {
-        // SAFETY: as above, one pixel.
-        unsafe {
-            let to = at * walk.out_pixel;
-            let residual = if residual.is_null() { residual } else { residual.add(to) };
-            tile::<V, LANES, STEP, M, 1>(group, walk, x.add(at * walk.pixel), y.add(to), residual);
+        let left = count - at;
+        // What is left is halved rather than cut to a narrow end: narrow tiles wait for sums.
+        let next = if left <= N {
+            left
+        } else if left < 2 * N {
+            left.div_ceil(2)
+        } else {
+            N
+        };
+        match next {
+            n if V::FAST && n == N => step!(N),
+            7 if V::FAST && N > 7 => step!(7),
+            6 if V::FAST && N > 6 => step!(6),
+            5 if V::FAST && N > 5 => step!(5),
+            4 if V::FAST && N > 4 => step!(4),
+            3 if V::FAST && N > 3 => step!(3),
+            2 if V::FAST => step!(2),
+            _ => step!(1),
         }
-        at += 1;
     }
 }
 
