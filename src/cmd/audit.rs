@@ -15,8 +15,9 @@ use mien_daemon::store::{Query, Store};
 use mien_vault::Home;
 use mien_vault::sign::PublicKey;
 
-use super::args::{AuditCommand, AuditQueryArgs, AuditVerifyArgs, ListArgs};
 use super::error::{Error, Result};
+use super::model_args::ListArgs;
+use super::source_args::{AuditCommand, AuditQueryArgs, AuditVerifyArgs};
 use super::{consent, out, record};
 
 pub(crate) fn run(command: &AuditCommand) -> Result<()> {

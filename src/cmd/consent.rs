@@ -10,8 +10,8 @@ use mien_base::id::IdentityId;
 use mien_daemon::store::{ConsentId, Store, StoredConsent};
 use mien_vault::Home;
 
-use super::args::{ConsentArgs, ConsentCommand, ScopeArg};
 use super::error::{Error, Result};
+use super::source_args::{ConsentArgs, ConsentCommand, ScopeArg};
 use super::{desk, out, record};
 
 pub(crate) fn run(command: &ConsentCommand) -> Result<()> {

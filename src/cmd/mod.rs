@@ -3,6 +3,7 @@
 pub(crate) mod error;
 mod model_args;
 mod process_args;
+mod source_args;
 pub(crate) mod args;
 mod out;
 mod inputs;

@@ -10,10 +10,11 @@ use mien_base::id::IdentityId;
 use mien_daemon::store::Store;
 use mien_vault::{Home, SourceStore as _, StoredSource};
 
-use super::args::{EnrolArgs, ListArgs, SourceCommand};
 use super::consent::{self, Shown, identity};
 use super::desk::Desk;
 use super::error::{Error, Result};
+use super::model_args::ListArgs;
+use super::source_args::{EnrolArgs, SourceCommand};
 use super::{out, record};
 
 /// Cosine from which two embeddings are likely of one person: the gallery's own threshold.

@@ -76,11 +76,7 @@ impl Chain {
     /// fault is named once.
     pub fn follow(&mut self, link: &Link) {
         let seq = link.row.seq;
-        self.rows += 1;
-        self.place(seq);
-        if link.row.prev != self.last && !self.is_gap_before(seq) {
-            self.fault(Fault::Unlinked { seq });
-        }
+        self.link(seq, link.row.prev);
         match link.row.line() {
             Ok(line) => {
                 let found = hash_of(line.as_bytes());
@@ -92,6 +88,21 @@ impl Chain {
         }
         self.next = seq.saturating_add(1).max(self.next);
         self.last = link.hash;
+    }
+
+    /// Takes the next stored row, of which is known that its line has this hash.
+    pub fn follow_hashed(&mut self, seq: u64, prev: Hash, hash: Hash) {
+        self.link(seq, prev);
+        self.next = seq.saturating_add(1).max(self.next);
+        self.last = hash;
+    }
+
+    fn link(&mut self, seq: u64, prev: Hash) {
+        self.rows += 1;
+        self.place(seq);
+        if prev != self.last && !self.is_gap_before(seq) {
+            self.fault(Fault::Unlinked { seq });
+        }
     }
 
     /// A stored row that can't be read as one; `hash` is what was recorded with it.

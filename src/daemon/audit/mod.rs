@@ -24,6 +24,7 @@ pub use chain::{Chain, Fault, Link};
 pub use export::{Export, Statement, Verified, Writer, verify_file};
 pub use head::Head;
 pub use line::{BadEntry, Hash, Row, hash_of};
+pub(crate) use line::{Columns, body_text, faces_text};
 
 /// What an entry is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

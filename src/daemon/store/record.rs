@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use mien_base::clock::Wall;
-use mien_base::id::JobId;
+use mien_base::id::{IdentityId, JobId};
 use mien_vault::sign::KeyPair;
 use rusqlite::{Connection, OptionalExtension as _, Params, Row as SqlRow, params};
-use serde::Serialize;
 
 use super::cells::cell;
-use crate::audit::{Entry, Hash, Head, Kind, Link, Row};
+use crate::audit::{
+    Columns, Entry, Face, Hash, Head, Kind, Link, Row, body_text, faces_text, hash_of,
+};
 use crate::errors::{Result, sql};
 
 /// Rows after which a head is signed without being asked for.
@@ -55,7 +56,7 @@ fn insert(conn: &Connection, link: &Link) -> Result<()> {
     let Entry { kind, at, camera, job, who, faces, body } = &link.row.entry;
     let (seq, job) = (link.row.seq, job.map(|job| job.0));
     let about = who.as_ref().map(|who| who.as_str());
-    let listed = (!faces.is_empty()).then(|| json(faces));
+    let (listed, body) = (faces_text(faces), body_text(body));
     run(
         conn,
         "INSERT INTO audit (seq, at, kind, camera, job, who, faces, body, prev, hash)
@@ -68,7 +69,7 @@ fn insert(conn: &Connection, link: &Link) -> Result<()> {
             job,
             about,
             listed,
-            json(body),
+            body,
             link.row.prev.0,
             link.hash.0
         ],
@@ -95,10 +96,6 @@ pub(super) fn named(entry: &Entry) -> BTreeSet<&str> {
     entry.who.iter().chain(faces).map(|who| who.as_str()).collect()
 }
 
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain data with text keys")
-}
-
 /// Signs the end of the record, unless a head stands there.
 pub(super) fn sign_head(conn: &Connection, key: &KeyPair, at: Wall) -> Result<()> {
     let (seq, hash) = end(conn)?;
@@ -112,6 +109,50 @@ pub(super) fn sign_head(conn: &Connection, key: &KeyPair, at: Wall) -> Result<()
     let statement = "INSERT INTO audit_head (seq, at, key, envelope) VALUES (?1, ?2, ?3, ?4)";
     run(conn, statement, params![seq, at.0, key.public().to_string(), envelope])?;
     Ok(())
+}
+
+/// A stored row whose line has the hash that was recorded with it, without more of it being read.
+pub(super) struct Hashed {
+    pub(super) seq: u64,
+    pub(super) prev: Hash,
+    pub(super) hash: Hash,
+    pub(super) faces: u64,
+    pub(super) named: u64,
+}
+
+/// Hashes a row of `COLUMNS` as it stands; `None` when that is not its hash, or it is no row.
+pub(super) fn hashed(row: &SqlRow<'_>) -> Option<Hashed> {
+    let text = |at: usize| row.get_ref(at).ok()?.as_str_or_null().ok();
+    let job: Option<[u8; 16]> = row.get(4).ok()?;
+    let (seq, prev, hash) = (row.get(0).ok()?, Hash(row.get(8).ok()?), Hash(row.get(9).ok()?));
+    let columns = Columns {
+        at: Wall(row.get(1).ok()?),
+        kind: text(2)??,
+        camera: text(3)?,
+        job: job.map(JobId),
+        who: text(5)?,
+        faces: text(6)?,
+        body: text(7)??,
+        prev,
+        seq,
+    };
+    if hash_of(columns.line().as_bytes()) != hash {
+        return None;
+    }
+    // Each part must be one: else what one column holds could stand in another, and in one line.
+    Kind::of_word(columns.kind)?;
+    columns.who.map(str::parse::<IdentityId>).transpose().ok()?;
+    if !columns.body.starts_with('{') {
+        return None;
+    }
+    serde_json::from_str::<serde::de::IgnoredAny>(columns.body).ok()?;
+    let faces: Vec<Face> = columns.faces.map_or(Ok(Vec::new()), serde_json::from_str).ok()?;
+    let mut named: Vec<&str> =
+        faces.iter().filter_map(|f| Some(f.who.as_ref()?.as_str())).collect();
+    named.extend(columns.who);
+    named.sort_unstable();
+    named.dedup();
+    Some(Hashed { seq, prev, hash, faces: faces.len() as u64, named: named.len() as u64 })
 }
 
 /// A stored row as it was read.

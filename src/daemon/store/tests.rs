@@ -463,6 +463,26 @@ fn a_changed_deleted_reordered_or_inserted_row_is_found_and_named() {
 }
 
 #[test]
+fn one_line_out_of_other_columns_is_found() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let camera = Some("x".to_owned());
+    store.append(Entry { camera, ..entry(1) }).unwrap();
+    drop(store);
+    let conn = scratch.raw();
+    conn.execute_batch(
+        "DROP TRIGGER audit_stays;
+         UPDATE audit SET body = body || ',\"camera\":\"x\"', camera = NULL;
+         CREATE TRIGGER audit_stays BEFORE UPDATE ON audit BEGIN
+             SELECT RAISE(ABORT, 'an audit row is never changed');
+         END;",
+    )
+    .unwrap();
+    let found = scratch.store().verify().unwrap().faults;
+    assert!(matches!(found[..], [Fault::Unreadable { seq: 1, .. }]), "{found:?}");
+}
+
+#[test]
 fn a_rewritten_end_does_not_agree_with_its_signed_head() {
     let scratch = Scratch::new();
     let store = scratch.store();

@@ -6,9 +6,9 @@ use mien_vault::sign::PublicKey;
 use rusqlite::Connection;
 
 use super::keys::Keys;
-use super::record::{COLUMNS, Stored, named, read};
+use super::record::{COLUMNS, Stored, hashed, named, read};
 use super::{Store, migrate};
-use crate::audit::{Chain, Fault, Hash, Head, Link};
+use crate::audit::{Chain, Fault, Hash, Head};
 use crate::errors::{Result, sql};
 
 /// Rows that are read in one transaction: the log can be written back in between.
@@ -54,11 +54,21 @@ impl Store {
             let mut rows = statement.query([seen]).map_err(sql("be checked"))?;
             let before = seen;
             while let Some(row) = rows.next().map_err(sql("be checked"))? {
+                if let Some(row) = hashed(row) {
+                    seen = row.seq;
+                    chain.follow_hashed(row.seq, row.prev, row.hash);
+                    (check.named, check.faces) = (check.named + row.named, check.faces + row.faces);
+                    check.head(seen, row.hash, heads.remove(&seen), &mut chain);
+                    continue;
+                }
+                // What is wrong with it takes a closer look.
                 match read(row).map_err(sql("be checked"))? {
                     Stored::Link(link) => {
                         seen = link.row.seq;
                         chain.follow(&link);
-                        check.link(&link, heads.remove(&seen), &mut chain);
+                        check.named += named(&link.row.entry).len() as u64;
+                        check.faces += link.row.entry.faces.len() as u64;
+                        check.head(seen, link.hash, heads.remove(&seen), &mut chain);
                     }
                     Stored::Bad(seq, hash, why) => {
                         seen = seq;
@@ -122,15 +132,12 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn link(&mut self, link: &Link, head: Option<(String, String)>, chain: &mut Chain) {
-        self.named += named(&link.row.entry).len() as u64;
-        self.faces += link.row.entry.faces.len() as u64;
+    fn head(&mut self, seq: u64, hash: Hash, head: Option<(String, String)>, chain: &mut Chain) {
         let Some((key, envelope)) = head else { return };
-        let seq = link.row.seq;
         let trusted = key.parse::<PublicKey>().ok().filter(|key| self.keys.trusts_head(key));
         match trusted.and_then(|key| Head::open(&envelope, &key)) {
             None => chain.fault(Fault::Signature { seq, key }),
-            Some(head) if head.seq != seq || head.hash != link.hash => {
+            Some(head) if head.seq != seq || head.hash != hash => {
                 chain.fault(Fault::Head { seq });
             }
             Some(_) => (self.signed, self.held) = (seq, self.held + 1),
