@@ -20,6 +20,8 @@ mod shapes;
 mod plan;
 mod run;
 mod network;
+#[cfg(test)]
+mod levels;
 
 pub use errors::{Error, Result};
 pub use network::{Input, Memory, Network, Output};

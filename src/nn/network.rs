@@ -14,6 +14,9 @@ use crate::simd::{Lane, Level, floats};
 /// Most plans that a network keeps: one for each set of input shapes, the latest first.
 const PLANS: usize = 4;
 
+/// Most steps of a model: planning grows with their square.
+const STEPS: usize = 4096;
+
 /// An input: its shape and its values in row-major order.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
@@ -68,6 +71,9 @@ impl Network {
     pub fn compile(bytes: &[u8], outputs: &[usize]) -> Result<Self> {
         let graph = Graph::read(bytes, outputs)?;
         let steps = fuse(lower(&graph)?, &graph);
+        if steps.len() > STEPS {
+            return Err(Error::unsupported(format!("{} steps", steps.len())));
+        }
         Ok(Self {
             steps,
             inputs: graph.inputs.iter().map(|(v, _)| *v).collect(),
