@@ -81,6 +81,12 @@ impl<'c> Meter<'c> {
         host.collect::<mien_engine::Result<_>>().map_err(Error::engine(stage))
     }
 
+    /// Time of all models so far.
+    #[must_use]
+    pub fn inference(&self) -> Duration {
+        self.inference
+    }
+
     /// What was counted, in the order in which the stages first ran.
     #[must_use]
     pub fn into_stages(self) -> Vec<StageTime> {

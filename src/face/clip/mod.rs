@@ -7,6 +7,7 @@
 //! A frame is altered when the looks of the window after it are known. The window never reaches
 //! over the end of a segment: there it empties, so that what comes after depends only on `state`.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,6 +140,8 @@ pub struct ClipRun<B: Backend> {
     flushing: bool,
     ended: bool,
     spare: Vec<FrameReport>,
+    /// Time of all models.
+    inference: Cell<Duration>,
 }
 
 impl<B: Backend> std::fmt::Debug for ClipRun<B> {
@@ -195,6 +198,7 @@ impl<B: Backend> ClipRun<B> {
             flushing: false,
             ended: false,
             spare: Vec::new(),
+            inference: Cell::default(),
         })
     }
 
@@ -226,7 +230,14 @@ impl<B: Backend> ClipRun<B> {
         if last {
             self.flush(tools, &mut meter)?;
         }
+        self.inference.set(self.inference.get() + meter.inference());
         Ok(())
+    }
+
+    /// Time of all models so far.
+    #[must_use]
+    pub fn inference(&self) -> Duration {
+        self.inference.get()
     }
 
     /// No more frames come: those inside come out.
@@ -242,7 +253,9 @@ impl<B: Backend> ClipRun<B> {
             }
             self.waiting.push_back(slot);
         }
-        self.flush(tools, &mut meter)
+        self.flush(tools, &mut meter)?;
+        self.inference.set(self.inference.get() + meter.inference());
+        Ok(())
     }
 
     fn flush(&mut self, tools: &mut Tools<'_, B>, meter: &mut Meter<'_>) -> Result<()> {

@@ -92,6 +92,7 @@ impl<B: Backend> Desk<'_, B> {
                     run.recycle(report);
                 }
                 drop(running);
+                costs.face.models(run.inference());
                 number += 1;
                 if ended {
                     return Ok(());

@@ -199,6 +199,7 @@ impl<B: Backend> Middle<'_, B> {
             let running = self.costs.face.begin(self.pulse, Stage::Face);
             let next = passage.run.next(&mut self.tools());
             drop(running);
+            self.costs.face.models(passage.run.inference());
             let Some(next) = next else { return Ok(()) };
             let (frame, report) = next?;
             let number = frame.number;

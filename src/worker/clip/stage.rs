@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use mien_base::clock::{Clock as _, Mono, SystemClock};
 use mien_base::report::StageCost;
@@ -135,6 +136,7 @@ pub(super) struct Cost {
 struct Spent {
     passed: AtomicU64,
     cpu: AtomicU64,
+    models: AtomicU64,
 }
 
 /// Work that is being counted until it is dropped.
@@ -163,6 +165,12 @@ impl Cost {
         Running { cost: self, _busy: pulse.busy(stage), start: self.machine.mono(), cpu: cpu() }
     }
 
+    /// So long models have run in it, all in all.
+    pub(super) fn models(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.spent.models.store(nanos, Ordering::Relaxed);
+    }
+
     /// As it stands in the report.
     pub(super) fn report(&self, stage: &str) -> StageCost {
         let ms = |nanos: &AtomicU64| nanos.load(Ordering::Relaxed) as f64 / 1e6;
@@ -170,7 +178,7 @@ impl Cost {
             stage: stage.to_owned(),
             ms: ms(&self.spent.passed),
             cpu_ms: ms(&self.spent.cpu),
-            inference_ms: 0.0,
+            inference_ms: ms(&self.spent.models),
         }
     }
 }
