@@ -106,3 +106,7 @@ pub const SIGNATURES: usize = 16;
 pub const WRAPS: usize = 4096;
 /// Most keys of a trust store.
 pub const TRUSTED_KEYS: usize = 256;
+/// Most inputs, and most outputs, of a model that are told of.
+pub const SURVEYED: usize = 64;
+/// Most pictures on which two models are compared.
+pub const MEASURED: usize = 32;

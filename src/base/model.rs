@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::ModelId;
+use crate::limits;
 
 /// What a model does in the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -76,4 +77,63 @@ pub struct Manifest {
     pub licence: String,
     /// False when the licence forbids commercial use.
     pub commercial: bool,
+}
+
+/// How far a model is from another one of its role, on the same frames.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Distance {
+    /// Faces that were compared.
+    pub faces: u32,
+    /// Faces that one of the two sees and the other does not.
+    pub missed: u32,
+    /// Mean overlap (IoU) of boxes; a missed face counts 0.
+    pub box_iou: Option<f32>,
+    /// Mean distance of landmarks, as a share of the face's width; a missed face counts 1.
+    pub landmark_drift: Option<f32>,
+    /// Least cosine between embeddings.
+    pub cosine: Option<f32>,
+}
+
+/// An input or output as a model's file declares it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortFacts {
+    pub name: String,
+    /// ONNX element type.
+    pub element: u8,
+    /// 0: any.
+    pub shape: Vec<u32>,
+}
+
+/// What a model's file holds, looked at by the worker.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Survey {
+    pub inputs: Vec<PortFacts>,
+    pub outputs: Vec<PortFacts>,
+    /// Operators and how often each stands there, by name.
+    pub operators: Vec<(String, u32)>,
+    /// Initialisers that stood among the inputs, and were taken out of them.
+    pub folded: u32,
+    /// Why the backend can't run it.
+    pub refused: Option<String>,
+}
+
+impl Survey {
+    /// Cuts lists and texts to what the wire carries.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let cut = |text: &mut String| text.truncate(text.floor_char_boundary(limits::WIRE_TEXT));
+        for ports in [&mut self.inputs, &mut self.outputs] {
+            ports.truncate(limits::SURVEYED);
+            ports.iter_mut().for_each(|port| {
+                cut(&mut port.name);
+                port.shape.truncate(16);
+            });
+        }
+        self.operators.truncate(4 * limits::SURVEYED);
+        self.operators.iter_mut().for_each(|(name, _)| cut(name));
+        if let Some(why) = &mut self.refused {
+            why.truncate(why.floor_char_boundary(limits::WIRE_FAILURE));
+        }
+        self
+    }
 }

@@ -22,6 +22,7 @@ mod consent;
 mod demo;
 mod detect;
 mod pack;
+mod measure;
 mod model;
 mod key;
 mod process;

@@ -10,23 +10,27 @@ use mien_base::model::Role;
 use mien_vault::catalog::Group;
 use mien_vault::fetch::Selection;
 use mien_vault::install::Packages;
-use mien_vault::manifest::{Manifest, Version};
+use mien_vault::manifest::{Bounds, Manifest, Version};
 use mien_vault::models::State;
-use mien_vault::{Home, ModelStore};
+use mien_vault::{Home, ModelStore, accept};
 
+use super::args::RunArgs;
 use super::deeds::Deeds;
+use super::desk::Desk;
 use super::error::{Error, Result};
 use super::fetch::Fetcher;
 use super::model_args::{
     ActivateArgs, FetchArgs, InstallArgs, ListArgs, ModelCommand, RemoveArgs, SlotArgs,
 };
-use super::{out, pack};
+use super::{measure, out, pack};
 
 pub(crate) fn run(command: &ModelCommand) -> Result<()> {
     match command {
         ModelCommand::Fetch(args) => fetch(args),
         ModelCommand::List(args) => list(*args),
         ModelCommand::Pack(args) => pack::pack(args),
+        ModelCommand::Import(args) => measure::import(args),
+        ModelCommand::Measure(args) => measure::measure(args),
         ModelCommand::Inspect(args) => pack::inspect(args),
         ModelCommand::Verify(args) => pack::verify(args),
         ModelCommand::Install(args) => install(args),
@@ -175,7 +179,9 @@ fn install(args: &InstallArgs) -> Result<()> {
     let (packages, mut audit) = (packages(&home), Deeds::open(&home));
     let manifest = packages.install(&args.package, &mut audit)?;
     if args.activate {
-        packages.activate(&manifest.id, manifest.version, None, &mut audit)?;
+        let (id, version) = (&manifest.id, manifest.version);
+        let measured = measured(&packages, id, version, None, &args.run)?;
+        packages.activate(id, version, measured.as_ref(), &mut audit)?;
     }
     let serves = packages.slots()?.slot(&manifest.id).active == Some(manifest.version);
     let done = if serves {
@@ -183,7 +189,7 @@ fn install(args: &InstallArgs) -> Result<()> {
     } else {
         format!("installed; `mien model activate {}` puts it into use", manifest.id)
     };
-    tell(&manifest, &done, args.list.json)
+    tell(&manifest, &done, args.run.json)
 }
 
 fn activate(args: &ActivateArgs) -> Result<()> {
@@ -199,8 +205,26 @@ fn activate(args: &ActivateArgs) -> Result<()> {
             newest.ok_or_else(none)?
         }
     };
-    let manifest = packages.activate(&id, version, None, &mut audit)?;
-    tell(&manifest, "it serves", args.list.json)
+    let measured = measured(&packages, &id, version, args.against.as_deref(), &args.run)?;
+    let manifest = packages.activate(&id, version, measured.as_ref(), &mut audit)?;
+    tell(&manifest, "it serves", args.run.json)
+}
+
+/// An INT8 version is measured before it serves.
+fn measured(
+    packages: &Packages,
+    model: &ModelId,
+    version: Version,
+    against: Option<&str>,
+    run: &RunArgs,
+) -> Result<Option<Bounds>> {
+    let package = packages.version(model, version)?;
+    if !accept::needs_measuring(package.manifest()) {
+        return Ok(None);
+    }
+    let against = against.map(id).transpose()?;
+    let mut desk = Desk::open_bare(run)?;
+    measure::installed(&mut desk, model, version, against.as_ref()).map(Some)
 }
 
 fn rollback(args: &SlotArgs) -> Result<()> {

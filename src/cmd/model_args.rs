@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use mien_vault::trust::KeyRole;
 
+use super::args::RunArgs;
+
 /// What every command that prints a result understands.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ListArgs {
@@ -25,6 +27,16 @@ pub(crate) enum ModelCommand {
     /// Makes a signed, sealed package of a model
     #[command(after_long_help = PACK_HELP)]
     Pack(PackArgs),
+    /// Looks into an ONNX file in the worker, folds what is safe, and packs it
+    #[command(
+        after_help = "Operators are checked against the CPU backend; what it does not run is named.\nWithout -o nothing is written.\n\nExample:\n  mien model import my-detector.onnx -o my-detector.mienpkg"
+    )]
+    Import(ImportArgs),
+    /// Measures a model against another one of its role, on pictures with faces
+    #[command(
+        after_help = "Example:\n  mien model measure int8.onnx --against fp32.onnx frames/*.png --json"
+    )]
+    Measure(MeasureArgs),
     /// Shows what a package says of itself; nothing of it is verified
     Inspect(PackageArgs),
     /// Verifies a package by the keys, floors and licences of this machine, and opens each chunk
@@ -96,6 +108,39 @@ pub(crate) struct PackArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The model; its manifest NAME.toml lies beside it
+    pub model: PathBuf,
+    /// The package
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Manifest [default: NAME.toml beside the model]
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
+    /// Signing key of this machine [default: the device's own]
+    #[arg(long, value_name = "NAME")]
+    pub key: Vec<String>,
+    /// Public key of a device that may open it [default: this one]
+    #[arg(long, value_name = "HEX")]
+    pub device: Vec<String>,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    /// The model, with its manifest NAME.toml beside it
+    pub model: PathBuf,
+    /// The ONNX file that it is compared with
+    #[arg(long, value_name = "FILE")]
+    pub against: PathBuf,
+    /// Pictures with faces [default: those of the home]
+    pub frames: Vec<PathBuf>,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PackageArgs {
     /// The package
     pub package: PathBuf,
@@ -111,7 +156,7 @@ pub(crate) struct InstallArgs {
     #[arg(long)]
     pub activate: bool,
     #[command(flatten)]
-    pub list: ListArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, Args)]
@@ -121,8 +166,11 @@ pub(crate) struct ActivateArgs {
     /// Which version [default: the newest that is installed]
     #[arg(long, value_name = "1.2.3")]
     pub version: Option<String>,
+    /// The FP32 model that an INT8 one is measured against [default: the version that serves]
+    #[arg(long, value_name = "MODEL")]
+    pub against: Option<String>,
     #[command(flatten)]
-    pub list: ListArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, Args)]

@@ -40,11 +40,16 @@ pub(crate) fn pack(args: &PackArgs) -> Result<()> {
     let (Some(given), Some(output)) = (&args.model, &args.output) else {
         return Err(Error::Usage("a model and -o FILE are needed".to_owned()));
     };
-    let home = Home::from_env()?;
-    let packages = packages(&home);
     let (model, beside) = draft::places(given);
     let draft = Draft::read(args.manifest.as_deref().unwrap_or(&beside))?;
-    let (manifest, mut input) = draft.measure(&model, SystemClock::start().wall())?;
+    pack_draft(args, draft, &model, output)
+}
+
+/// Packs a model by what its author wrote of it.
+pub(crate) fn pack_draft(args: &PackArgs, draft: Draft, model: &Path, output: &Path) -> Result<()> {
+    let home = Home::from_env()?;
+    let packages = packages(&home);
+    let (manifest, mut input) = draft.measure(model, SystemClock::start().wall())?;
     let mut keys: Vec<KeyPair> = Vec::new();
     for name in &args.key {
         keys.push(keyring::signing(&home, name)?);

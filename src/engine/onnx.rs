@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use mien_base::limits::TENSOR_VALUES;
+use mien_base::model::{PortFacts, Survey};
 use mien_nn::protobuf::{Field, Fields, Found, text};
 
 use crate::contract::Dim;
@@ -39,6 +40,7 @@ impl Declared {
 /// What a file declares.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
+    pub(crate) operators: BTreeMap<String, u32>,
     pub(crate) inputs: Vec<Declared>,
     pub(crate) outputs: Vec<Declared>,
 }
@@ -357,6 +359,93 @@ fn find_constant(bytes: &[u8], which: Constant<'_>) -> Found<Option<Tensor>> {
     Ok(tensor.map(|(data, shape)| Tensor { shape, data }))
 }
 
+/// What a file holds.
+///
+/// # Errors
+/// `Load` when the file is damaged or claims what can't be.
+pub fn survey(model: &str, bytes: &[u8]) -> Result<Survey> {
+    let facts = facts(bytes).map_err(|detail| Error::Load { model: model.to_owned(), detail })?;
+    let port = |port: &Declared| PortFacts {
+        name: port.name.clone(),
+        element: u8::try_from(port.element).unwrap_or(0),
+        shape: port
+            .shape
+            .iter()
+            .flatten()
+            .map(|dim| match dim {
+                Dim::Fixed(n) => u32::try_from(*n).unwrap_or(u32::MAX),
+                Dim::Any => 0,
+            })
+            .collect(),
+    };
+    Ok(Survey {
+        inputs: facts.inputs.iter().map(port).collect(),
+        outputs: facts.outputs.iter().map(port).collect(),
+        operators: facts.operators.into_iter().collect(),
+        folded: 0,
+        refused: None,
+    })
+}
+
+/// The same model with initialisers out of the graph's inputs (older exports list them there, and
+/// some runtimes then take them for inputs), and how many there were. Nothing else changes.
+///
+/// # Errors
+/// `Load` when the file is damaged.
+pub fn fold(model: &str, bytes: &[u8]) -> Result<(Vec<u8>, u32)> {
+    folded(bytes).map_err(|detail| Error::Load { model: model.to_owned(), detail })
+}
+
+fn folded(bytes: &[u8]) -> Found<(Vec<u8>, u32)> {
+    let inner = graph(bytes)?;
+    let mut initialised = std::collections::BTreeSet::new();
+    let mut fields = Fields(inner);
+    while let Some(field) = fields.next()? {
+        if let Field::Bytes(5, message) = field {
+            initialised.insert(tensor(message)?.name);
+        }
+    }
+    let (mut kept, mut count) = (Vec::with_capacity(inner.len()), 0);
+    let mut fields = Fields(inner);
+    loop {
+        let before = fields.0;
+        let Some(field) = fields.next()? else { break };
+        let taken = before.get(..before.len() - fields.0.len()).unwrap_or_default();
+        match field {
+            Field::Bytes(11, message)
+                if initialised.contains(value_info(message)?.name.as_str()) =>
+            {
+                count += 1;
+            }
+            _ => kept.extend_from_slice(taken),
+        }
+    }
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut fields = Fields(bytes);
+    loop {
+        let before = fields.0;
+        let Some(field) = fields.next()? else { break };
+        match field {
+            Field::Bytes(7, _) => {
+                out.push(7 << 3 | 2);
+                let mut length = kept.len() as u64;
+                while length >= 0x80 {
+                    out.push(length as u8 | 0x80);
+                    length >>= 7;
+                }
+                out.push(length as u8);
+                out.extend_from_slice(&kept);
+            }
+            _ => {
+                out.extend_from_slice(
+                    before.get(..before.len() - fields.0.len()).unwrap_or_default(),
+                );
+            }
+        }
+    }
+    Ok((out, count))
+}
+
 /// Reads a whole ONNX file's claims.
 pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
     let graph = graph(bytes)?;
@@ -385,6 +474,9 @@ pub(crate) fn facts(bytes: &[u8]) -> Found<Facts> {
         }
     }
     facts.inputs.retain(|port| !initialised.contains(port.name.as_str()));
+    for node in &nodes {
+        *facts.operators.entry(node.operator.to_owned()).or_default() += 1;
+    }
     for node in nodes.iter_mut().filter(|node| node.operator == "Constant") {
         if let Some(values) = node.constant.take() {
             small.insert(node.output, values);

@@ -29,6 +29,7 @@ pub mod mark;
 pub mod judge;
 pub mod models;
 pub mod enrol;
+pub mod measure;
 pub mod decision;
 mod alteration;
 pub mod pipeline;

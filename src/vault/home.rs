@@ -88,6 +88,12 @@ impl Home {
         self.data.join("packages")
     }
 
+    /// Pictures with faces by which models are measured before they serve.
+    #[must_use]
+    pub fn frames(&self) -> PathBuf {
+        self.data.join("frames")
+    }
+
     /// What the machine's owner decided about models.
     #[must_use]
     pub fn settings(&self) -> PathBuf {

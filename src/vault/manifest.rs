@@ -90,7 +90,7 @@ pub enum Precision {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Least overlap (IoU) of a face's boxes.
+    /// Least mean overlap (IoU) of boxes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub box_iou: Option<f32>,
     /// Most mean distance of landmarks, as a share of the face's width.

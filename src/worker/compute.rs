@@ -150,6 +150,10 @@ impl<B: Backend> Compute<B> {
                 desk.enrol(job, identity, &detect, wall, files)
             }
             Request::Judge { job, faces } => desk.judge(job, &faces, files),
+            Request::Measure { job, reference, candidate, detect } => {
+                desk.measure(job, *reference, *candidate, &detect, files)
+            }
+            Request::Inspect { job, manifest } => desk.inspect(job, &manifest, files),
             Request::Sheet { job, columns, cell, output, mark, wall } => {
                 desk.sheet(job, columns, cell, output, &mark, wall, files)
             }

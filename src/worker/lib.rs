@@ -14,6 +14,7 @@ pub mod sink;
 pub mod still;
 pub mod sheet;
 pub mod clip;
+pub mod goods;
 pub mod compute;
 
 use std::ffi::OsString;

@@ -182,6 +182,8 @@ fn ends_job(event: &Event) -> bool {
             | Event::Verified { .. }
             | Event::Enrolled { .. }
             | Event::Judged { .. }
+            | Event::Measured { .. }
+            | Event::Inspected { .. }
             | Event::Sheeted { .. }
             | Event::ClipDone { .. }
             | Event::ClipDetected { .. }

@@ -26,7 +26,7 @@ use crate::clock::Wall;
 use crate::consent::{ConsentRecord, SourceRecord};
 use crate::id::{IdentityId, JobId, ModelId};
 use crate::limits;
-use crate::model::Manifest;
+use crate::model::{Distance, Manifest, Survey};
 use crate::recipe::{Detect, Mark, Recipe};
 use crate::report::{ClipReport, FaceReport, Failure, PictureReport};
 use clip::{Clip, ClipDetect, ClipWritten, FrameFaces, Resume};
@@ -65,6 +65,11 @@ pub enum Request {
     /// [in…, out]: one picture of several finished ones, in rows of `columns` cells of `cell` pixels
     /// (width, height). It is marked as the strongest of what it shows.
     Sheet { job: JobId, columns: u8, cell: (u16, u16), output: Output, mark: Mark, wall: Wall },
+    /// [reference, candidate, in…]: how far one model is from the other of its role, at most
+    /// `limits::MEASURED` pictures.
+    Measure { job: JobId, reference: Box<Manifest>, candidate: Box<Manifest>, detect: Detect },
+    /// [model, out]: what a model's file holds; written again with what is safe to fold folded.
+    Inspect { job: JobId, manifest: Box<Manifest> },
     /// Each thread tries what it must not be able to do.
     SelfTest,
     /// Ends a job at the next boundary between stages.
@@ -126,6 +131,8 @@ impl Request {
                 n..=n
             }
             Self::Sheet { .. } => 2..=limits::WIRE_FDS,
+            Self::Measure { .. } => 3..=2 + limits::MEASURED,
+            Self::Inspect { .. } => 2..=2,
             Self::Policy { .. }
             | Self::Consents { .. }
             | Self::SelfTest
@@ -147,6 +154,8 @@ impl Request {
             | Self::Enrol { job, .. }
             | Self::Judge { job, .. }
             | Self::Sheet { job, .. }
+            | Self::Measure { job, .. }
+            | Self::Inspect { job, .. }
             | Self::Cancel { job }
             | Self::Pause { job, .. } => Some(*job),
             _ => None,
@@ -241,6 +250,16 @@ pub enum Event {
         job: JobId,
         report: Box<ClipReport>,
     },
+    Measured {
+        job: JobId,
+        distance: Distance,
+    },
+    /// `bytes` of the folded file; 0 when nothing was folded.
+    Inspected {
+        job: JobId,
+        survey: Box<Survey>,
+        bytes: u64,
+    },
     SelfTested(Vec<Attempt>),
     /// A job, a policy or a request without a job failed; the worker goes on.
     Failed {
@@ -261,6 +280,10 @@ impl Event {
             }
             Self::ClipDone { report, .. } | Self::ClipDetected { report, .. } => {
                 clip::bound(report);
+            }
+            Self::Inspected { survey, .. } => {
+                let whole = std::mem::take(&mut **survey);
+                **survey = whole.bounded();
             }
             Self::Failed { failure, .. } | Self::NotLoaded { failure, .. } => {
                 cut(&mut failure.message, limits::WIRE_FAILURE);

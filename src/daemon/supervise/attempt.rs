@@ -218,6 +218,8 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::Verified { job, .. }
         | Event::Enrolled { job, .. }
         | Event::Judged { job, .. }
+        | Event::Measured { job, .. }
+        | Event::Inspected { job, .. }
         | Event::Sheeted { job, .. }
         | Event::Progress { job, .. }
         | Event::Segment { job, .. }

@@ -8,7 +8,7 @@ use mien_base::clock::Wall;
 use mien_base::consent::SourceRecord;
 use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
-use mien_base::model::Role;
+use mien_base::model::{Distance, Manifest, Role, Survey};
 use mien_base::recipe::{Detect, Mark, Recipe};
 use mien_base::report::{ClipReport, PictureReport};
 use mien_base::wire::{self, Event, Landmarks, Marks, Process, Request, Written};
@@ -52,6 +52,19 @@ pub struct EnrolJob<'a> {
     pub detect: &'a Detect,
     pub input: &'a Input,
     pub wall: Wall,
+}
+
+/// Two models that are compared.
+#[derive(Debug, Clone, Copy)]
+pub struct MeasureJob<'a> {
+    pub job: JobId,
+    pub reference: &'a Manifest,
+    pub candidate: &'a Manifest,
+    pub models: (&'a OwnedFd, &'a OwnedFd),
+    /// Pictures with faces.
+    pub inputs: &'a [Input],
+    /// How faces are found for what is not a detector itself.
+    pub detect: &'a Detect,
 }
 
 /// Several finished pictures on one sheet.
@@ -284,6 +297,66 @@ impl Supervisor {
             }
         }
         Ok(all)
+    }
+
+    /// How far a model is from the reference of its role, on some pictures. `models` are both, as
+    /// sealed memory, the reference first.
+    ///
+    /// # Errors
+    /// As `process`; `Failed` when one of them can't be loaded, or no face is to be seen.
+    pub fn measure(&mut self, job: &MeasureJob<'_>) -> Result<Distance> {
+        let role = job.reference.role;
+        let needs = match role {
+            Role::Detector => Vec::new(),
+            _ => vec![Need::Model(job.detect.model.clone())],
+        };
+        let clone = |fd: &OwnedFd| {
+            let copied = rustix::io::fcntl_dupfd_cloexec(fd, 0);
+            copied.map_err(|source| Error::Memory { what: "a model", source })
+        };
+        let make = |stop: &AtomicBool| {
+            let mut fds = vec![clone(job.models.0)?, clone(job.models.1)?];
+            for input in job.inputs {
+                fds.push(input.open(stop)?);
+            }
+            let request = Request::Measure {
+                job: job.job,
+                reference: Box::new(job.reference.clone()),
+                candidate: Box::new(job.candidate.clone()),
+                detect: job.detect.clone(),
+            };
+            Ok(Sent { request, fds, keep: () })
+        };
+        match self.run(job.job, &needs, make)? {
+            (Event::Measured { distance, .. }, ..) => Ok(distance),
+            _ => Err(OTHER),
+        }
+    }
+
+    /// What a model's file holds, and the file with what is safe to fold folded (`None` when
+    /// nothing was).
+    ///
+    /// # Errors
+    /// As `process`; `Failed` when it is no model.
+    pub fn inspect(
+        &mut self,
+        job: JobId,
+        manifest: &Manifest,
+        model: &Input,
+    ) -> Result<(Survey, Option<Vec<u8>>)> {
+        let make = |stop: &AtomicBool| {
+            let pending = Pending::in_memory("the model")?;
+            let fds = vec![model.open(stop)?, duplicate(&pending)?];
+            let request = Request::Inspect { job, manifest: Box::new(manifest.clone()) };
+            Ok(Sent { request, fds, keep: pending })
+        };
+        match self.run(job, &[], make)? {
+            (Event::Inspected { survey, bytes: 0, .. }, ..) => Ok((*survey, None)),
+            (Event::Inspected { survey, bytes, .. }, pending, _) => {
+                Ok((*survey, Some(pending.into_bytes(bytes)?)))
+            }
+            _ => Err(OTHER),
+        }
     }
 
     /// Lays finished pictures side by side. The sheet shows what its inputs show.

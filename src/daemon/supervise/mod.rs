@@ -37,7 +37,9 @@ use mien_vault::models::ModelSource;
 pub use clips::{ClipDetectJob, ClipFinished, ClipJob, Watch};
 pub use config::{Backoff, WorkerConfig};
 pub use consent::{ConsentWatch, Consents};
-pub use jobs::{DetectJob, Ended, EnrolJob, Finished, ProcessJob, Seal, SheetJob, Witness};
+pub use jobs::{
+    DetectJob, Ended, EnrolJob, Finished, MeasureJob, ProcessJob, Seal, SheetJob, Witness,
+};
 pub use pace::Hang;
 
 use crate::{Error, Result};
