@@ -1,22 +1,26 @@
 //! The mark in clips: one residual, held from one IDR to the next, and read from all frames between.
 //!
 //! It is computed for the frame of the IDR and added to each frame until the next one: what does
-//! not change costs an encoder next to nothing. Frames later on may have moved away under it, and
+//! not change costs an encoder next to nothing. Where the picture stands still, the next one is the
+//! same. A bit's coefficients stand beside each other, elsewhere in each tile, so that what moves
+//! takes few bits along. Frames later on may have moved away under it, and
 //! lossy codecs keep some frames better than others; so bits are summed over the frames, each
 //! weighed by how clearly it shows the pilots. A pilot never weighs itself, and sums are judged by
 //! how far they spread, not by how many frames there are: frames of one scene are alike, marked or
 //! not.
 
-use super::code::{self, CODED, PILOTS};
+use super::code::{self, BITS, CODED, PILOTS};
 use super::grid::{Grid, RADII, Turn};
 use super::plan::Plan;
-use super::{
-    Channel, PILOT_FLOOR, PILOT_SURE, Projections, Reading, WHOLE_FLOOR, quantise, rooms, slack,
-};
+use super::{Channel, Held, PILOT_SURE, Projections, Reading, Scheme, WHOLE_FLOOR, quantise};
 use crate::convert::Range;
 use crate::geometry::Size;
 use crate::simd::stdm as loops;
 use crate::view::{Grey, View, ViewMut};
+
+/// The least correlation with the pilots that does when the whole code agrees: bits that moved away
+/// say nothing.
+const PILOT_FLOOR: f32 = 2.0;
 
 /// Levels of a plane that one level of full range is.
 const fn levels(range: Range) -> f32 {
@@ -35,6 +39,7 @@ pub struct Residual {
     values: Grey,
     coefficients: Vec<f32>,
     room: Vec<f32>,
+    held: Vec<Held>,
     seen: Projections,
 }
 
@@ -58,6 +63,7 @@ impl Residual {
             values,
             coefficients: Vec::new(),
             room: Vec::new(),
+            held: Vec::new(),
             seen: Projections::default(),
         }
     }
@@ -71,10 +77,12 @@ impl Residual {
         assert!(luma.size() == self.size, "all frames have one size");
         let Some(plan) = &mut self.plan else { return f32::INFINITY };
         plan.analyse(luma, &mut self.coefficients);
-        self.room.clear();
-        self.room.extend(rooms(&self.coefficients));
+        self.room.resize(self.coefficients.len(), 1.0);
+        self.held.resize(plan.grid().tiles() as usize * BITS, Held::NOWHERE);
         let bits = code::encode(payload);
-        quantise(plan.grid(), &mut self.coefficients, &self.room, &bits, slack(self.size));
+        let laid = (plan.grid(), Scheme::CLIP);
+        let (coefficients, room) = (&mut self.coefficients, &self.room);
+        quantise(laid, coefficients, room, &bits, 0.0, &mut self.held);
         self.values.bytes_all_mut().fill(128);
         let squares = plan.synthesise(&self.coefficients, &mut self.values.view_mut());
         let peak = f64::from(255.0 * self.levels);
@@ -103,7 +111,7 @@ impl Residual {
         assert!(luma.size() == self.size, "all frames have one size");
         let plan = self.plan.as_mut()?;
         plan.analyse(luma, &mut self.coefficients);
-        self.seen.fill(plan.grid(), Turn::default(), &self.coefficients);
+        self.seen.fill((plan.grid(), Scheme::CLIP), Turn::default(), &self.coefficients);
         self.seen.decode().map(|reading| reading.payload)
     }
 }
@@ -150,7 +158,8 @@ impl Reader {
     pub fn finish(&mut self) -> Option<Reading> {
         let read = |(plan, frames): (&Plan<1>, &Vec<Vec<f32>>)| {
             Turn::ALL.into_iter().find_map(|turn| {
-                let of = |frame: &Vec<f32>| Projections::of(plan.grid(), turn, frame);
+                let of =
+                    |frame: &Vec<f32>| Projections::of((plan.grid(), Scheme::CLIP), turn, frame);
                 decode(&frames.iter().map(of).collect::<Vec<_>>())
             })
         };
@@ -169,7 +178,7 @@ impl Reader {
 /// What frames say together; `None` when it is nothing certain.
 fn decode(frames: &[Projections]) -> Option<Reading> {
     let tiles = frames.first()?.tiles;
-    Channel::all().find_map(|channel| {
+    Channel::of_clips().find_map(|channel| {
         let undo = channel.undo();
         let seen: Vec<Pilots> = frames.iter().map(|frame| Pilots::of(frame, undo)).collect();
         let pilots = agreement(&seen);

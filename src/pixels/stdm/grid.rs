@@ -105,6 +105,14 @@ impl Grid {
         if self.lying { (long, short) } else { (short, long) }
     }
 
+    /// The cell of a tile that is the one `cell` of its square of four blocks `square`.
+    pub(super) fn cell_of_square(self, square: usize, cell: usize) -> usize {
+        let (short, across) = (self.short as usize, self.short as usize / 2);
+        let (s, l) = (square % across * 2, square / across * 2);
+        let (block, k) = (cell / FREQUENCIES.len(), cell % FREQUENCIES.len());
+        ((l + block / 2) * short + s + block % 2) * FREQUENCIES.len() + k
+    }
+
     /// Where cell `cell` of tile `tile` stands in the picture's coefficients (block by block, rows
     /// first, six a block), and the sign that it has there when the picture was turned over.
     pub(super) fn place(self, tile: u32, cell: usize, turn: Turn) -> (usize, f32) {

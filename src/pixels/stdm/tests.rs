@@ -421,7 +421,8 @@ fn picture_is_what_the_definition_gives() {
         }
     }
     let room: Vec<f32> = rooms(&coefficients).collect();
-    quantise(grid, &mut coefficients, &room, &code::encode(PAYLOAD), slack(size));
+    let (laid, bits) = ((grid, Scheme::STILL), code::encode(PAYLOAD));
+    quantise(laid, &mut coefficients, &room, &bits, slack(size), &mut []);
     let mut residual = vec![0.0_f64; y.len()];
     let mut left = coefficients.iter();
     for rows in &down.spans {
