@@ -1,6 +1,6 @@
-//! `mien verify`: the marks of a picture, read back.
+//! `mien verify`: the marks of a picture or clip, read back.
 
-use mien_base::report::Verdict;
+use mien_base::report::{ClipVerdict, Verdict};
 
 use super::args::VerifyArgs;
 use super::desk::{self, Desk};
@@ -37,14 +37,22 @@ fn words(verdict: &Verdict) -> String {
         let device = number(verdict.device);
         format!("{payload}: device {device}, job {job:04x}…, hour {hour} of 2026 on")
     });
-    let rows = [
+    let gops = verdict.clip.as_ref().map(|clip| {
+        let ClipVerdict { frames, gops, marked, others, .. } = clip;
+        let also = if *others > 0 { format!(", another in {others}") } else { String::new() };
+        format!("in {marked} of {gops} GOPs{also}; {frames} frames were looked at")
+    });
+    let mut rows = vec![
         ("marks", if verdict.whole { "whole" } else { "not whole" }.to_owned()),
         ("says", what.to_owned()),
         ("label", or(verdict.label.clone())),
         ("invisible", or(invisible)),
-        ("source type", or(verdict.source_type.clone())),
         ("AIGC", or(verdict.aigc.clone())),
     ];
+    match gops {
+        Some(gops) => rows.insert(4, ("payload", gops)),
+        None => rows.insert(4, ("source type", or(verdict.source_type.clone()))),
+    }
     let lines: Vec<String> = rows.iter().map(|(k, v)| format!("{k:<12} {v}")).collect();
     lines.join("\n")
 }

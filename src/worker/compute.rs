@@ -11,7 +11,7 @@ use mien_engine::backend::Backend;
 use mien_face::models::Models;
 use mien_face::policy::Policy;
 
-use crate::clip::{Changes, Stages};
+use crate::clip::{Changes, Stages, is_clip};
 use crate::fault::words;
 use crate::link::{Outbox, Work};
 use crate::load::{self, Coming};
@@ -145,7 +145,14 @@ impl<B: Backend> Compute<B> {
             Request::Detect { job, detect, draw, wall } => {
                 desk.detect(job, &detect, draw, wall, files)
             }
-            Request::Verify { job } => desk.verify(job, files),
+            Request::Verify { job } => {
+                let input = files.take()?;
+                if is_clip(&input)? {
+                    desk.verify_clip(job, input, &self.stages)
+                } else {
+                    desk.verify(job, &input)
+                }
+            }
             Request::Enrol { job, identity, detect, wall } => {
                 desk.enrol(job, identity, &detect, wall, files)
             }

@@ -165,9 +165,9 @@ impl<B: Backend> Desk<'_, B> {
     ///
     /// # Errors
     /// Of the input; `Cancelled`.
-    pub fn verify(&self, job: JobId, mut files: Files) -> Result<Event> {
+    pub fn verify(&self, job: JobId, input: &OwnedFd) -> Result<Event> {
         self.pulse.enter(Stage::Read)?;
-        let bytes = load::read(&files.take()?, "picture", limits::PICTURE_FILE)?;
+        let bytes = load::read(input, "picture", limits::PICTURE_FILE)?;
         self.pulse.enter(Stage::Decode)?;
         let metadata = codec::read_metadata(&bytes).map_err(Error::Pixels)?;
         let decoded = codec::decode(&bytes, &Bounds::default()).map_err(Error::Pixels)?;

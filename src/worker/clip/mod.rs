@@ -14,6 +14,7 @@ mod encode;
 mod changes;
 mod middle;
 mod look;
+mod check;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use mien_pixels::stamp::Turn;
 use rustix::fs::FileType;
 
 pub use changes::Changes;
+pub use check::is_clip;
 pub use stage::Stages;
 
 use crate::meter::JobClock;
