@@ -24,3 +24,4 @@ pub mod cover;
 pub mod stdm;
 pub mod glyph;
 pub mod made;
+pub mod flow;

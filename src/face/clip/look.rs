@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mien_engine::backend::Backend;
-use mien_pixels::geometry::Roi;
+use mien_engine::backend::{Backend, Layout, Normalise};
+use mien_pixels::geometry::{Roi, Size};
 
 use super::{ClipRun, Frame, Slot, Tools};
 use crate::alteration::of_face;
@@ -14,7 +14,8 @@ use crate::gate::Passed;
 use crate::meter::Meter;
 use crate::models::Models;
 use crate::recipe::Checked;
-use crate::subject::{Embedding, Face};
+use crate::subject::{Embedding, Face, Mesh};
+use crate::track::smooth::{self, PATCH, Pose};
 use crate::track::votes::{ENOUGH, Votes};
 use crate::track::{Asks, Presence, Track};
 use crate::{Error, Result};
@@ -27,6 +28,10 @@ const VOTE: u64 = 30;
 const TURNED: u64 = 32;
 /// How much of a face's surroundings its crops may read.
 pub(super) const READ: f32 = 2.6;
+/// A mesh is followed where it lies within this share of the face's size from the face.
+const FOLLOWED: f32 = 0.15;
+const PLAIN: Normalise =
+    Normalise { mean: [0.0; 3], scale: [1.0; 3], bgr: false, layout: Layout::Nchw };
 const QUARTERS: [u16; 4] = [0, 90, 180, 270];
 
 /// How the detector looks, and what the gate said.
@@ -316,7 +321,10 @@ impl<B: Backend> ClipRun<B> {
             else {
                 continue;
             };
-            let before = track.following.before(number);
+            let side = p.face.rect.width().max(p.face.rect.height());
+            let near =
+                |m: &Mesh| m.rect().centre().distance(p.face.rect.centre()) < FOLLOWED * side;
+            let before = track.following.before(number).filter(near);
             let found = meter.stage("landmarks", |m| {
                 if let Some(before) = &before
                     && let Ok(mesh) = landmarks.follow(&backend, &picture, before, &p.face, m)
@@ -326,13 +334,31 @@ impl<B: Backend> ClipRun<B> {
                 landmarks.find(&backend, &picture, &p.face, m)
             });
             // What failed is tried again, and reported, when the frame is altered.
-            if let Ok(mesh) = found {
-                track.following.add(number, &mesh);
+            let Ok(mesh) = found else { continue };
+            let seen = match track.following.view(number) {
+                Some(pose) => patch_at(&*backend, &picture, &pose),
+                None => Vec::new(),
+            };
+            track.following.add(number, &mesh, Some(seen.as_slice()).filter(|s| !s.is_empty()));
+            if let Some(pose) = track.following.pose() {
+                track.following.show(&patch_at(&*backend, &picture, &pose));
             }
         }
         self.canvas.put(picture);
         Ok(())
     }
+}
+
+/// The patch of a face, of one channel; empty where a pose lies nowhere.
+fn patch_at<B: Backend>(backend: &B, picture: &B::Picture, pose: &Pose) -> Vec<f32> {
+    let side = Size::new(PATCH, PATCH);
+    let patch = backend
+        .crop_batch(picture, &[smooth::patch(pose)], side, &PLAIN)
+        .and_then(|t| backend.download(&t));
+    let one = (PATCH * PATCH) as usize;
+    // Green, of red, green and blue.
+    let green = patch.ok().and_then(|t| t.data.get(one..2 * one).map(<[f32]>::to_vec));
+    green.unwrap_or_default()
 }
 
 fn vote(

@@ -23,7 +23,7 @@ use mien_face::landmarks::Landmarker;
 use mien_face::mask::Region;
 use mien_face::meter::Meter;
 use mien_face::policy::Policy;
-use mien_face::subject::{Face, Landmarks5};
+use mien_face::subject::{Face, Landmarks5, Mesh};
 use mien_face::swap::mesh;
 use mien_face::swap::texture::Texture;
 use mien_pixels::geometry::{Point, Rect, Size};
@@ -31,6 +31,7 @@ use mien_pixels::view::Rgb;
 
 /// Frames of the made clip.
 const FRAMES: usize = 90;
+const FLICKER: usize = 40;
 /// A face shows when more of its oval than this is not covered.
 const SHOWS: f32 = 0.02;
 
@@ -243,7 +244,7 @@ fn by_pictures(frames: &[Rgb], truths: &[[Truth; 3]], sources: [&Rgb; 2]) -> Vec
 
 #[test]
 #[ignore = "needs the models and ffmpeg: tests/run sets MIEN_MODELS"]
-fn a_swap_of_the_made_clip_is_taken_for_its_source_and_does_not_flicker() {
+fn a_swap_of_the_made_clip_is_taken_for_its_source() {
     let made = made(FRAMES);
     let truths = truths(&made);
     let mut models = real::models();
@@ -282,18 +283,6 @@ fn a_swap_of_the_made_clip_is_taken_for_its_source_and_does_not_flicker() {
         }
     }
     println!("{right:?} of {FRAMES} each; {} looks", ran.looks());
-    let alone = by_pictures(&made.frames, &truths, [&astronaut, &hopper]);
-    for i in 0..3 {
-        let still = |frames: &[Rgb]| -> Vec<Rgb> {
-            frames.iter().zip(&truths).map(|(f, t)| clips::stilled(f, &t[i].points, 128)).collect()
-        };
-        let (raw, ours, theirs) = (
-            clips::flicker(&still(&made.frames)),
-            clips::flicker(&still(&out)),
-            clips::flicker(&still(&alone)),
-        );
-        println!("{}: raw {raw:.2}, by itself {theirs:.2}, ours {ours:.2}", truths[0][i].name);
-    }
     if let Some(folder) = std::env::var_os("MIEN_LOOK") {
         for n in [0, 30, 60, 89] {
             save(&out[n], &std::path::Path::new(&folder).join(format!("swap{n:02}.png")));
@@ -302,6 +291,87 @@ fn a_swap_of_the_made_clip_is_taken_for_its_source_and_does_not_flicker() {
     for (name, count) in &right {
         assert!(*count as f32 >= 0.95 * FRAMES as f32, "{name}: {count}");
     }
+}
+
+/// The same swap with meshes that are known exactly: found once in each cut and carried by its path.
+fn by_truth(made: &Made, sources: [&Rgb; 2]) -> Vec<Rgb> {
+    let mut eye = Eye::new("centerface", Family::CenterFace);
+    let backend = Arc::clone(&eye.backend);
+    let (manifest, bytes) = real::model("facemesh468", Role::Landmarks, Family::FaceMesh);
+    let mut landmarker = Landmarker::load(&*backend, manifest, bytes).unwrap();
+    let clock = clips::clock();
+    let mut mesh_of = |picture: &Rgb| {
+        let face = eye.faces(picture, 0.5)[0];
+        let held = backend.adopt(picture.clone()).unwrap();
+        let mesh = landmarker.find(&backend, &held, &face, &mut Meter::new(&clock)).unwrap();
+        (face, mesh, held)
+    };
+    let textures = sources.map(|picture| {
+        let (_, mesh, held) = mesh_of(picture);
+        Texture::bake(&*backend, &held, &mesh).unwrap()
+    });
+    let targets = [mesh_of(&made.cuts[0]), mesh_of(&made.cuts[1])];
+    let mask = Recipe::default().mask;
+    let mut out = Vec::new();
+    for (n, frame) in made.frames.iter().enumerate() {
+        let paths = mien_pixels::made::paths(n as u32);
+        let mut held = backend.adopt(pixels(&planes(frame))).unwrap();
+        for i in 0..2 {
+            let (face, mesh, _) = &targets[i];
+            let (rect, landmarks) = placed(&face.rect, &face.landmarks, &paths[i]);
+            let scale = paths[i].mean_scale() as f32;
+            let place = |p: &[f32; 3]| {
+                let q = paths[i].apply(Point::new(p[0], p[1]));
+                [q.x, q.y, p[2] * scale]
+            };
+            let mesh = Mesh::new(mesh.points().iter().map(place).collect()).unwrap();
+            let region = Region { mask: &mask, mesh: Some(&mesh), person: None };
+            let face = Face { rect, landmarks, ..*face };
+            mesh::apply(&*backend, &mut held, &face, &mesh, &textures[1 - i], &region).unwrap();
+        }
+        out.push(pixels(&planes(&backend.release(held).unwrap())));
+    }
+    out
+}
+
+/// Flicker: the mean absolute second difference in time, in levels, of what is pasted, seen in
+/// crops in which the face stands still (by where it truly is, not by what was found). What the
+/// unaltered frames have of it is resampling and the clip's own life, and stays in both.
+#[test]
+#[ignore = "needs the models and ffmpeg: tests/run sets MIEN_MODELS"]
+fn a_swap_of_a_clip_flickers_less_than_half_as_much_as_one_of_its_pictures() {
+    let made = made(FLICKER);
+    let truths = truths(&made);
+    let mut models = real::models();
+    let (astronaut, hopper) = (real::picture("astronaut.png"), real::picture("hopper.jpg"));
+    let policy = clips::policy(&mut models, &[("astronaut", &astronaut), ("hopper", &hopper)]);
+    let ran = clips::run(&mut models, &policy, &rules(), &made.frames);
+    let out: Vec<Rgb> = ran.frames.iter().map(pixels).collect();
+    let alone = by_pictures(&made.frames, &truths, [&astronaut, &hopper]);
+    let raw: Vec<Rgb> = made.frames.iter().map(|f| pixels(&planes(f))).collect();
+    let ideal = by_truth(&made, [&astronaut, &hopper]);
+    let (mut all_ours, mut all_theirs, mut all_ideal) = (0.0, 0.0, 0.0);
+    for i in 0..3 {
+        let of = |frames: &[Rgb]| {
+            let still = frames.iter().zip(&truths);
+            let still: Vec<Rgb> =
+                still.map(|(f, t)| clips::stilled(f, &t[i].points, 128)).collect();
+            clips::flicker(&still)
+        };
+        let (raw, ours, theirs, ideal) = (of(&raw), of(&out), of(&alone), of(&ideal));
+        let name = truths[0][i].name;
+        println!("{name}: raw {raw:.3}, ideal {ideal:.3}, by itself {theirs:.3}, ours {ours:.3}");
+        // Where carphone's face truly is is only what a detector says.
+        if i < 2 {
+            all_ours += ours;
+            all_theirs += theirs;
+            all_ideal += ideal;
+        }
+    }
+    println!("{all_ours:.3} of {all_theirs:.3}, of which {all_ideal:.3} with exact meshes");
+    assert!(all_ours <= 0.5 * all_theirs, "{all_ours} of {all_theirs}");
+    // Beyond what the same swap has when its meshes are known exactly, next to nothing is left.
+    assert!(all_ours - all_ideal <= 0.2 * (all_theirs - all_ideal), "{all_ours} {all_ideal}");
 }
 
 fn save(picture: &Rgb, path: &std::path::Path) {

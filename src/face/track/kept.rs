@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use mien_pixels::geometry::{Point, Rect};
 
 use super::motion::Motion;
+use super::smooth::KeptMesh;
 use super::votes::Votes;
 use super::{Sighting, Track, Tracker};
 use crate::subject::{Face, Landmarks5};
@@ -33,7 +34,7 @@ struct KeptTrack {
     sure: bool,
     missed: u32,
     votes: Votes,
-    mesh: Option<(u64, Vec<f32>)>,
+    mesh: Option<KeptMesh>,
 }
 
 impl KeptTrack {
@@ -96,8 +97,8 @@ impl Tracker {
             }
         }
         for track in &mut self.tracks {
-            let kept = track.following.kept().filter(|(_, v)| v.len() * 4 + 16 <= left);
-            left -= kept.as_ref().map_or(0, |(_, v)| v.len() * 4 + 16);
+            let kept = track.following.kept().filter(|k| k.weight() <= left);
+            left -= kept.as_ref().map_or(0, KeptMesh::weight);
             track.following.keep(kept);
             let last = track.sightings.len().saturating_sub(1);
             track.sightings.drain(..last);

@@ -1,12 +1,20 @@
 //! Steadies what is pasted: a still face has no wobble, a moving one no lag.
 //!
-//! A mesh is taken apart into pose (place, size, turn) and shape, and each of its numbers goes
-//! through a One-Euro filter: the slower it moves, the more it is smoothed. The filter runs from
-//! both sides, over all frames before and over the few that the window knows after, and the two
-//! meet in their mean: what one lags the other leads.
+//! A mesh is taken apart into pose (place, size, turn) and shape.
+//!
+//! The shape's numbers go through a One-Euro filter: the slower one moves, the more it is smoothed.
+//! It runs from both sides, over all frames before and over the few that the window knows after,
+//! and the two meet in their mean: what one lags the other leads.
+//!
+//! The pose of a face moves all the time, and a One-Euro filter would let its jitter pass with the
+//! motion. But how a face moved from one frame to the next is seen in its pixels (`pixels::flow`),
+//! far more exactly than a mesh says. So what is smoothed is how the poses differ from the path
+//! that the pixels took: a parabola is laid through it around a frame. Where the two differ too
+//! suddenly, the pose counts as it was found.
 
 use std::collections::VecDeque;
 
+use mien_pixels::flow::{Shift, shift};
 use mien_pixels::geometry::{Affine2, Point};
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +38,107 @@ pub struct Tuning {
     pub slope: f32,
 }
 
-const OF_POSE: Tuning = Tuning { still: 0.03, speed: 4.0, slope: 0.1 };
-const OF_SHAPE: Tuning = Tuning { still: 0.025, speed: 5.0, slope: 0.1 };
+const OF_SHAPE: Tuning = Tuning { still: 0.02, speed: 3.0, slope: 0.1 };
+/// Poses on each side of a frame through which a parabola is laid.
+const REACH: u64 = 6;
+/// How far a pose may lie from its parabola as jitter, and from where on it is motion, in faces
+/// (distances between the eyes).
+const JITTER: (f32, f32) = (0.06, 0.12);
+
+/// Place, size and turn of one frame's mesh: x, y, the logarithm of the scale, radians.
+pub type Pose = [f32; POSE];
+
+/// A frame's pose, and the path that the pixels took up to it from an arbitrary start.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Posed {
+    frame: u64,
+    pose: Pose,
+    path: Pose,
+}
+
+/// Side of the patch of a face in which its movement is seen, and what it spans in faces.
+pub const PATCH: u32 = 64;
+const SPAN: f64 = 2.2;
+
+/// Takes the pixels of a patch to those of the picture.
+#[must_use]
+pub fn patch(pose: &Pose) -> Affine2 {
+    let half = f64::from(PATCH - 1) / 2.0;
+    let scale = f64::from(pose[2].exp()) * SPAN / f64::from(PATCH);
+    Affine2::translate(-half, -half)
+        .then(&Affine2::scale(scale, scale))
+        .then(&Affine2::rotate(f64::from(pose[3])))
+        .then(&Affine2::translate(f64::from(pose[0]), f64::from(pose[1])))
+}
+
+/// How a face whose pose was `before` moved, as the patches of both frames, both taken by that
+/// pose, say; `now` is where its mesh is.
+fn flow(before: &Pose, now: &Pose, patches: [&[f32]; 2]) -> Option<Pose> {
+    let map = Affine2 { c: 0.0, f: 0.0, ..patch(before) };
+    let (to, back) = (map, map.inverse()?);
+    let away = back.apply(Point::new(now[0] - before[0], now[1] - before[1]));
+    let guess =
+        Shift { x: away.x, y: away.y, grown: now[2] - before[2], turned: now[3] - before[3] };
+    let found = shift(patches[0], patches[1], PATCH as usize, guess)?;
+    let moved = to.apply(Point::new(found.x, found.y));
+    Some([moved.x, moved.y, found.grown, found.turned])
+}
+
+/// The pose of `frame` on the parabola (with few poses the line, with fewer their mean) through
+/// those around it, weighed by nearness.
+fn fitted(poses: &VecDeque<Posed>, frame: u64) -> Option<Pose> {
+    let at = poses.iter().find(|p| p.frame == frame)?;
+    let own = at.pose;
+    let off = |p: &Posed| -> (u64, Pose) {
+        (p.frame, std::array::from_fn(|i| p.pose[i] - (p.path[i] - at.path[i])))
+    };
+    let near = || poses.iter().filter(|p| p.frame.abs_diff(frame) <= REACH).map(off);
+    let sides =
+        [near().filter(|(f, _)| *f < frame).count(), near().filter(|(f, _)| *f > frame).count()];
+    let degree = match sides[0].min(sides[1]) {
+        3.. => 2,
+        _ if sides[0] + sides[1] >= 3 => 1,
+        _ => return Some(own),
+    };
+    // Moments of time, and of each number with time.
+    let (mut time, mut sums) = ([0.0f64; 5], [[0.0f64; 3]; POSE]);
+    for (f, pose) in near() {
+        let t = (f as f64 - frame as f64) / REACH as f64;
+        let weight = (1.0 - (t * REACH as f64 / (REACH as f64 + 1.0)).abs().powi(3)).powi(3);
+        let mut power = weight;
+        for k in 0..5 {
+            time[k] += power;
+            if k < 3 {
+                for (sum, v) in sums.iter_mut().zip(pose) {
+                    sum[k] += power * f64::from(v);
+                }
+            }
+            power *= t;
+        }
+    }
+    let at = |[a, b, c]: [f64; 3]| -> Option<f32> {
+        let [s0, s1, s2, s3, s4] = time;
+        let value = if degree == 1 {
+            (a * s2 - b * s1) / (s0 * s2 - s1 * s1)
+        } else {
+            let det =
+                s0 * (s2 * s4 - s3 * s3) - s1 * (s1 * s4 - s3 * s2) + s2 * (s1 * s3 - s2 * s2);
+            let top = a * (s2 * s4 - s3 * s3) - s1 * (b * s4 - s3 * c) + s2 * (b * s3 - s2 * c);
+            top / det
+        };
+        value.is_finite().then_some(value as f32)
+    };
+    let mut fit = own;
+    for (fit, sum) in fit.iter_mut().zip(sums) {
+        *fit = at(sum)?;
+    }
+    let unit = own[2].exp().max(1e-3);
+    let away = ((own[0] - fit[0]).hypot(own[1] - fit[1]) / unit)
+        .max((own[2] - fit[2]).abs())
+        .max((own[3] - fit[3]).abs());
+    let share = ((away - JITTER.0) / (JITTER.1 - JITTER.0)).clamp(0.0, 1.0);
+    Some(std::array::from_fn(|i| fit[i] + share * (own[i] - fit[i])))
+}
 
 fn share(cutoff: f32, frames: f32) -> f32 {
     let t = std::f32::consts::TAU * cutoff * frames;
@@ -74,6 +181,10 @@ struct Sample {
 #[derive(Debug, Default)]
 pub struct Following {
     samples: VecDeque<Sample>,
+    /// Poses of these frames and of some before.
+    poses: VecDeque<Posed>,
+    /// The newest frame's patch, taken by its own pose.
+    patch: Vec<f32>,
     filter: Vec<OneEuro>,
     /// Frame of the newest that went through the filter.
     newest: Option<u64>,
@@ -118,14 +229,11 @@ fn pass(filter: &mut Vec<OneEuro>, values: &[f32], frames: Option<f32>, out: &mu
     out.clear();
     match frames.filter(|_| filter.len() == values.len()) {
         Some(frames) => {
-            let unit = values[2].exp().max(1e-3);
             for (i, (filter, value)) in filter.iter_mut().zip(values).enumerate() {
-                let (unit, how) = match i {
-                    0 | 1 => (unit, &OF_POSE),
-                    2 | 3 => (1.0, &OF_POSE),
-                    _ => (1.0, &OF_SHAPE),
-                };
-                out.push(filter.step(*value, frames, unit, how));
+                out.push(match i {
+                    0..POSE => *value,
+                    _ => filter.step(*value, frames, 1.0, &OF_SHAPE),
+                });
             }
         }
         None => {
@@ -137,20 +245,57 @@ fn pass(filter: &mut Vec<OneEuro>, values: &[f32], frames: Option<f32>, out: &mu
 }
 
 impl Following {
-    /// Takes the mesh of a later frame in.
-    pub fn add(&mut self, frame: u64, mesh: &Mesh) {
+    /// Where the patch of the frame before this one was taken, when it is known.
+    #[must_use]
+    pub fn view(&self, frame: u64) -> Option<Pose> {
+        let last = self.poses.back()?;
+        (last.frame + 1 == frame && !self.patch.is_empty()).then_some(last.pose)
+    }
+
+    /// The pose of the newest mesh.
+    #[must_use]
+    pub fn pose(&self) -> Option<Pose> {
+        self.poses.back().map(|p| p.pose)
+    }
+
+    /// Keeps the patch of the newest frame, taken by its pose.
+    pub fn show(&mut self, values: &[f32]) {
+        self.patch.clear();
+        if values.len() == (PATCH * PATCH) as usize {
+            self.patch.extend_from_slice(values);
+        }
+    }
+
+    /// Takes the mesh of a later frame in. `seen` is that frame's patch, taken where `view` said.
+    pub fn add(&mut self, frame: u64, mesh: &Mesh, seen: Option<&[f32]>) {
         let mut sample = self.spare.pop().unwrap_or_else(|| Sample {
             frame,
             raw: Vec::with_capacity(ALL),
             forward: Vec::with_capacity(ALL),
         });
         sample.frame = frame;
-        let near = self.filter.get(3).map(|f| f.value);
+        let near = self.poses.back().map(|p| p.pose[3]);
         if apart(mesh, near, &mut sample.raw).is_none() {
             self.spare.push(sample);
             return;
         }
         let frames = self.newest.and_then(|n| near_by(n, frame));
+        if frames.is_none() {
+            self.poses.clear();
+        }
+        let pose: Pose = std::array::from_fn(|i| sample.raw[i]);
+        let path = match (self.poses.back(), seen) {
+            (Some(last), Some(seen)) if seen.len() == self.patch.len() => {
+                let moved = flow(&last.pose, &pose, [&self.patch, seen]);
+                // Where the pixels say nothing, the mesh does.
+                let moved = moved.unwrap_or(std::array::from_fn(|i| pose[i] - last.pose[i]));
+                std::array::from_fn(|i| last.path[i] + moved[i])
+            }
+            (Some(last), _) => std::array::from_fn(|i| last.path[i] + pose[i] - last.pose[i]),
+            (None, _) => pose,
+        };
+        self.poses.push_back(Posed { frame, pose, path });
+        self.patch.clear();
         pass(&mut self.filter, &sample.raw, frames, &mut sample.forward);
         self.newest = Some(frame);
         self.samples.push_back(sample);
@@ -194,6 +339,9 @@ impl Following {
             later = Some(sample.frame);
         }
         out.raw.iter_mut().zip(&self.samples[at].forward).for_each(|(b, f)| *b = (*b + f) / 2.0);
+        if let Some(pose) = fitted(&self.poses, frame) {
+            out.raw[..POSE].copy_from_slice(&pose);
+        }
         let mesh = together(&out.raw);
         self.spare.push(out);
         mesh
@@ -204,24 +352,49 @@ impl Following {
         while self.samples.front().is_some_and(|s| s.frame < before) {
             self.spare.extend(self.samples.pop_front());
         }
+        while self.poses.front().is_some_and(|p| p.frame + REACH < before) {
+            self.poses.pop_front();
+        }
     }
 
-    /// What the filter has come to, for a state; `keep` takes it up again.
+    /// What it has come to, for a state; `keep` takes it up again.
     #[must_use]
-    pub fn kept(&self) -> Option<(u64, Vec<f32>)> {
+    pub fn kept(&self) -> Option<KeptMesh> {
         let newest = self.newest?;
-        Some((newest, self.filter.iter().map(|f| f.value).collect()))
+        let shape = self.filter.iter().skip(POSE).map(|f| f.value).collect();
+        Some(KeptMesh { newest, shape, poses: self.poses.iter().copied().collect() })
     }
 
     /// Goes on from `kept`: speeds begin at 0.
-    pub fn keep(&mut self, kept: Option<(u64, Vec<f32>)>) {
+    pub fn keep(&mut self, kept: Option<KeptMesh>) {
         self.samples.clear();
         self.filter.clear();
+        self.poses.clear();
+        self.patch.clear();
         self.newest = None;
-        if let Some((newest, values)) = kept.filter(|(_, v)| v.len() == ALL) {
-            self.newest = Some(newest);
-            self.filter.extend(values.into_iter().map(OneEuro::at));
+        let most = 2 * REACH as usize + 2;
+        if let Some(kept) = kept.filter(|k| k.shape.len() == ALL - POSE && k.poses.len() <= most) {
+            self.newest = Some(kept.newest);
+            let none = std::iter::repeat_n(OneEuro::at(0.0), POSE);
+            self.filter.extend(none.chain(kept.shape.into_iter().map(OneEuro::at)));
+            self.poses.extend(kept.poses);
         }
+    }
+}
+
+/// What is left of a track's meshes at the end of a segment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptMesh {
+    newest: u64,
+    shape: Vec<f32>,
+    poses: Vec<Posed>,
+}
+
+impl KeptMesh {
+    /// Bytes that it takes in a state, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        32 + 4 * self.shape.len() + 48 * self.poses.len()
     }
 }
 
@@ -257,14 +430,28 @@ mod tests {
         Mesh::new(swap::mean().into_iter().map(&mut place).collect()).unwrap()
     }
 
+    /// The patch of a face of soft structure that has moved by `x`.
+    fn seen(pose: &Pose, x: f32) -> Vec<f32> {
+        let map = patch(pose);
+        let value = |i: u32| {
+            let p = map.apply(Point::new((i % PATCH) as f32, (i / PATCH) as f32));
+            let (u, v) = (p.x - x, p.y);
+            120.0 + 40.0 * (u * 0.09).sin() * (v * 0.07).cos() + 30.0 * (u * 0.04 + v * 0.05).sin()
+        };
+        (0..PATCH * PATCH).map(value).collect()
+    }
+
     /// The steadied meshes of a path, each as soon as `window` later ones are known.
     fn run(path: &[f32], noise: f32, window: usize) -> (Vec<Mesh>, Vec<Mesh>) {
         let (mut random, mut following) = (Noise(7), Following::default());
         let raw: Vec<Mesh> = path.iter().map(|x| mesh(*x, noise, &mut random)).collect();
         let mut out = Vec::new();
         for n in 0..raw.len() + window {
-            if let Some(mesh) = raw.get(n) {
-                following.add(n as u64, mesh);
+            if let (Some(mesh), Some(x)) = (raw.get(n), path.get(n)) {
+                let before = following.view(n as u64).map(|pose| seen(&pose, *x));
+                following.add(n as u64, mesh, before.as_deref());
+                let own = seen(&following.pose().unwrap(), *x);
+                following.show(&own);
             }
             if n >= window {
                 out.push(following.at((n - window) as u64).unwrap());
@@ -340,8 +527,8 @@ mod tests {
     fn far_frames_are_no_neighbours() {
         let mut following = Following::default();
         let mut random = Noise(1);
-        following.add(0, &mesh(100.0, 0.0, &mut random));
-        following.add(40, &mesh(300.0, 0.0, &mut random));
+        following.add(0, &mesh(100.0, 0.0, &mut random), None);
+        following.add(40, &mesh(300.0, 0.0, &mut random), None);
         assert!((mean_x(&following.at(40).unwrap()) - 300.0).abs() < 5.0);
         assert!(following.before(41).is_some() && following.before(60).is_none());
     }

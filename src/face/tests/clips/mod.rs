@@ -250,6 +250,8 @@ pub(crate) fn stilled(frame: &Rgb, points: &Landmarks5, side: u32) -> Rgb {
     let map = Affine2::similarity(&wanted, points.points()).unwrap();
     let mut out = Rgb::filled(Size::new(side, side), [0; 3]);
     affine(frame.view(), &map, &mut out.view_mut(), Border::Replicate);
+    // Resampling shakes single pixels, in any picture.
+    mien_pixels::filter::gaussian(&mut out, 2.0);
     out
 }
 
