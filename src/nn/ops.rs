@@ -226,15 +226,23 @@ impl Loose {
         let mut packed = vec![Lane::ZERO; blocks * values];
         for (first, size) in groups(blocks) {
             let group = &mut packed[first * values..][..size * values];
-            // Channel by channel, because that is how the weights lie.
-            for out in first * 8..((first + size) * 8).min(outputs) {
-                let (m, lane) = (out / 8 - first, out % 8);
+            // Lane by lane in the order of the inputs: eight rows of weights, each from end to end.
+            for m in 0..size {
+                let from = (first + m) * 8;
+                let known = (outputs - from).min(8);
                 for begin in (0..inputs).step_by(width) {
-                    let known = width.min(inputs - begin);
-                    for input in begin..begin + known {
+                    let together = width.min(inputs - begin);
+                    for input in begin..begin + together {
                         for tap in 0..taps {
-                            let place = begin * taps + tap * known + input - begin;
-                            group[place * size + m].0[lane] = at(out, input, tap);
+                            let place = begin * taps + tap * together + input - begin;
+                            let lane = &mut group[place * size + m].0;
+                            if known == 8 {
+                                *lane = std::array::from_fn(|i| at(from + i, input, tap));
+                            } else {
+                                for (i, value) in lane[..known].iter_mut().enumerate() {
+                                    *value = at(from + i, input, tap);
+                                }
+                            }
                         }
                     }
                 }
