@@ -87,6 +87,10 @@ fn enrolment_consent_jobs_and_refusals_are_recorded_and_proven_elsewhere() {
     assert_eq!(ran.code, 1);
     assert!(ran.out.contains("row 4"), "{} {}", ran.out, ran.err);
 
+    let again = bench.run(&["source", "enrol", "again", hopper.to_str().unwrap(), "--json"]);
+    assert_eq!(again.code, 0, "{}", again.err);
+    assert_eq!(again.json()["alike"][0][0], "hopper", "one person under two names is told");
+    assert!(again.err.contains("looks like `hopper`"), "{}", again.err);
     let forgotten = bench.run(&["source", "forget", "hopper", "--json"]);
     assert_eq!(forgotten.code, 0, "{}", forgotten.err);
     assert!(forgotten.json()["pieces"].as_u64().unwrap() > 100);
