@@ -15,7 +15,7 @@ use mien_daemon::files::Input;
 use mien_daemon::supervise::MeasureJob;
 use mien_vault::draft::{self, Draft};
 use mien_vault::manifest::{Bounds, Contract, Manifest, Port, Version};
-use mien_vault::{Home, ModelSource as _, ModelStore, digest};
+use mien_vault::{Home, ModelSource as _, ModelStore, accept, digest};
 
 use super::desk::Desk;
 use super::error::{Error, Result};
@@ -82,8 +82,8 @@ fn as_bounds(distance: &Distance) -> Bounds {
     }
 }
 
-/// Measures an installed INT8 version against the FP32 one: the version that serves when that is
-/// none itself, else the plain or catalogue's model of `against`.
+/// Measures an installed INT8 version against a full one: the newest installed of the same name,
+/// or what serves as `against`. INT8 is never measured by INT8: errors would add up unseen.
 pub(crate) fn installed(
     desk: &mut Desk,
     id: &ModelId,
@@ -93,16 +93,31 @@ pub(crate) fn installed(
     let store = ModelStore::new(&desk.home, desk.clock.clone());
     let packages = store.packages();
     let candidate = packages.version(id, version)?;
-    let reference = store.by_id(against.unwrap_or(id))?;
-    if reference.sha256 == candidate.manifest().sha256 {
-        return Err(Error::Usage(format!(
-            "`{id}` {version} serves already: name the FP32 model by --against"
-        )));
-    }
-    let models = (store.open(&reference)?, candidate.open(packages.device()?)?);
+    let of = against.unwrap_or(id);
+    let full = packages.list()?.into_iter().filter(|installed| {
+        installed.manifest.id == *of && !accept::needs_measuring(&installed.manifest)
+    });
+    let (reference, reference_fd) = match full.map(|installed| installed.manifest.version).max() {
+        Some(version) => {
+            let package = packages.version(of, version)?;
+            (package.manifest().model(), package.open(packages.device()?)?)
+        }
+        // A plain file, or a package that is INT8 itself.
+        None if packages.active(of)?.is_none() => {
+            let plain = store.by_id(of)?;
+            let fd = store.open(&plain)?;
+            (plain, fd)
+        }
+        None => {
+            return Err(Error::Usage(format!(
+                "No FP32 or FP16 version of `{of}` is here to measure `{id}` {version} by; --against names one"
+            )));
+        }
+    };
     let frames = frames(&desk.home)?;
     let pair = (&reference, &candidate.manifest().model());
-    let found = distance(desk, pair, (&models.0, &models.1), &frames)?;
+    let candidate_fd = candidate.open(packages.device()?)?;
+    let found = distance(desk, pair, (&reference_fd, &candidate_fd), &frames)?;
     out::note(&format!("measured on {} pictures: {}", frames.len(), words(&found)));
     Ok(as_bounds(&found))
 }

@@ -166,7 +166,7 @@ pub(crate) struct ActivateArgs {
     /// Which version [default: the newest that is installed]
     #[arg(long, value_name = "1.2.3")]
     pub version: Option<String>,
-    /// The FP32 model that an INT8 one is measured against [default: the version that serves]
+    /// The full-precision model that an INT8 one is measured against [default: its own]
     #[arg(long, value_name = "MODEL")]
     pub against: Option<String>,
     #[command(flatten)]
