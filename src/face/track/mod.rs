@@ -226,6 +226,16 @@ fn interpolated(a: &Face, b: &Face, t: f32) -> Face {
     Face { rect, landmarks, score: if t < 0.5 { a.score } else { b.score } }
 }
 
+/// The box halfway between the last sighting up to `before` and the first after `after`, where both
+/// are near.
+fn around(track: &Track, before: u64, after: u64) -> Option<Rect> {
+    let a = track.sightings.iter().rev().find(|s| s.frame <= before)?;
+    let b = track.sightings.iter().find(|s| s.frame > after)?;
+    let frames = (b.frame - a.frame) as f32;
+    let t = (0.5 * (before + 1 + after) as f32 - a.frame as f32) / frames;
+    (b.frame - a.frame <= 3 * CADENCE).then(|| interpolated(&a.face, &b.face, t).rect)
+}
+
 fn growth(missed: u32, most: f32) -> f32 {
     GROWTH.powi(missed.min(64) as i32).min(most)
 }
@@ -405,12 +415,19 @@ impl Tracker {
             Some(Presence { index, track: track.id, face, cover, basis, missed })
         };
         match (prev, next) {
-            (Some(at), _) if at.frame == frame => made(at.face, at.face.rect, Basis::Seen, 0, 1.0),
+            (Some(at), _) if at.frame == frame => {
+                // A box that came out too small is made good by those around it.
+                let rect = frame.checked_sub(1).and_then(|f| around(track, f, frame));
+                let rect = rect.unwrap_or(at.face.rect);
+                made(at.face, hull(&at.face.rect, &rect), Basis::Seen, 0, 1.0)
+            }
             (Some(a), Some(b)) => {
                 let t = (frame - a.frame) as f32 / (b.frame - a.frame) as f32;
                 let face = interpolated(&a.face, &b.face, t);
                 let missed = self.missed(a.frame, frame).min(self.missed(frame, b.frame - 1));
-                let rect = hull(&a.face.rect, &b.face.rect);
+                let ends = hull(&a.face.rect, &b.face.rect);
+                let outer = a.frame.checked_sub(1).and_then(|f| around(track, f, b.frame));
+                let rect = outer.map_or(ends, |r| hull(&ends, &r));
                 made(face, rect, Basis::Between, missed, growth(missed, GROWTH_BETWEEN))
             }
             (Some(a), None) => {
@@ -452,7 +469,7 @@ impl Tracker {
             self.looks.pop_front();
         }
         for track in &mut self.tracks {
-            while track.sightings.get(1).is_some_and(|s| s.frame <= first) {
+            while track.sightings.get(2).is_some_and(|s| s.frame <= first) {
                 track.sightings.pop_front();
             }
             track.following.forget(first);

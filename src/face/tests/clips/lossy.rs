@@ -19,8 +19,6 @@ type Alpha = <Cpu as Backend>::Alpha;
 
 /// Least height of a peak that is a face for any reader.
 const PEAK: f32 = 0.1;
-/// Cells around a peak that belong to it.
-const REACH: usize = 6;
 
 #[derive(Debug)]
 pub(crate) struct Lossy {
@@ -50,7 +48,8 @@ fn random(state: &mut u64) -> u64 {
 }
 
 impl Losing {
-    fn lose(&mut self, heat: &mut Tensor) {
+    /// Puts out all of the heat in the box of a peak, so that nothing of the face is found.
+    fn lose(&mut self, heat: &mut Tensor, scale: &Tensor) {
         let (h, w) = (heat.shape[2], heat.shape[3]);
         let mut left = heat.data.clone();
         loop {
@@ -60,8 +59,11 @@ impl Losing {
             }
             let lost = random(&mut self.state) % 1000 < self.share;
             let (y, x) = (best / w, best % w);
-            for row in y.saturating_sub(REACH)..(y + REACH + 1).min(h) {
-                for column in x.saturating_sub(REACH)..(x + REACH + 1).min(w) {
+            // Heights come first.
+            let half = |c: usize| (scale.data[c * h * w + best].exp() / 2.0) as usize + 1;
+            let (up, aside) = (half(0), half(1));
+            for row in y.saturating_sub(up)..(y + up + 1).min(h) {
+                for column in x.saturating_sub(aside)..(x + aside + 1).min(w) {
                     left[row * w + column] = 0.0;
                     if lost {
                         heat.data[row * w + column] = 0.0;
@@ -77,7 +79,8 @@ impl Session for Losing {
     fn run(&mut self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let mut outputs = self.inner.run(inputs)?;
         if self.share > 0 {
-            self.lose(&mut outputs[0]);
+            let (heat, rest) = outputs.split_first_mut().unwrap();
+            self.lose(heat, &rest[0]);
         }
         Ok(outputs)
     }
