@@ -212,7 +212,7 @@ fn a_clip_that_kills_its_worker_twice_in_one_segment_is_quarantined() {
     let mut supervisor = Supervisor::start(config, models, clock).unwrap();
     let fallback = Recipe::default();
     let recipe = Recipe {
-        detect: Detect { size: Some(96), angles: vec![0], ..fallback.detect.clone() },
+        detect: Detect { size: Some(320), angles: vec![0], ..fallback.detect.clone() },
         ..fallback
     };
     let output = Output::Path(bench.path("out.mp4"));
@@ -233,7 +233,11 @@ fn a_clip_that_kills_its_worker_twice_in_one_segment_is_quarantined() {
         // In the second segment.
         if frame > 130 {
             frames = frame;
-            children(me).into_iter().for_each(|pid| {
+            let ours = |pid: &Pid| {
+                let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+                String::from_utf8_lossy(&line.unwrap_or_default()).contains("--file-mib=64")
+            };
+            children(me).into_iter().filter(ours).for_each(|pid| {
                 let _ = kill_process(pid, Signal::KILL);
             });
         }

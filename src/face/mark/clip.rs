@@ -136,6 +136,13 @@ impl Clip {
         }
     }
 
+    /// A segment has left: the next frame is marked as if none had been before, so that a clip
+    /// which goes on in another worker gets the same bytes.
+    pub fn rest(&mut self) {
+        self.residual = Residual::new(self.size, self.colour.range);
+        self.held = None;
+    }
+
     /// What the clip says so far.
     #[must_use]
     pub const fn declared(&self) -> Altered {

@@ -208,6 +208,7 @@ impl<B: Backend> Middle<'_, B> {
             if (number + 1).is_multiple_of(limits::CLIP_SEGMENT) {
                 let state = passage.run.state()?;
                 self.cut(passage, state, false)?;
+                self.marker.rest();
             }
         }
     }
