@@ -275,16 +275,20 @@ impl<S> Package<S> {
         Sha256::digest(self.envelope.payload()).into()
     }
 
-    /// The payload's cipher, for a device that the package was made for.
-    fn stream(&self, device: &DeviceKey) -> Result<(Stream, Vec<u8>)> {
+    /// The content key, for a device that the package was made for.
+    fn content_key(&self, device: &DeviceKey) -> Result<ContentKey> {
         let id = device.public().id();
         let wrap = self.wraps.iter().find(|wrap| wrap.device == id).ok_or_else(|| {
             let why = format!("it was not made for this device ({id})");
             Error::refused(&self.name, Reason::WrongDevice, &why)
         })?;
-        let hash = self.manifest_hash();
-        let key = wrap.open(device, &hash).map_err(|error| named(error, &self.name))?;
-        let bound_to = [&self.header.to_bytes()[..], &hash].concat();
+        wrap.open(device, &self.manifest_hash()).map_err(|error| named(error, &self.name))
+    }
+
+    /// The payload's cipher, for a device that the package was made for.
+    fn stream(&self, device: &DeviceKey) -> Result<(Stream, Vec<u8>)> {
+        let key = self.content_key(device)?;
+        let bound_to = [&self.header.to_bytes()[..], &self.manifest_hash()].concat();
         Ok((key.stream(&self.header.prefix), bound_to))
     }
 
@@ -315,13 +319,7 @@ impl<S> Package<S> {
         random: &mut dyn Random,
         out: &mut impl Write,
     ) -> Result<()> {
-        let id = device.public().id();
-        let wrap = self.wraps.iter().find(|wrap| wrap.device == id).ok_or_else(|| {
-            let why = format!("it was not made for this device ({id})");
-            Error::refused(&self.name, Reason::WrongDevice, &why)
-        })?;
-        let hash = self.manifest_hash();
-        let key = wrap.open(device, &hash).map_err(|error| named(error, &self.name))?;
+        let key = self.content_key(device)?;
         let failed = |source| Error::Io { action: "write", path: self.name.clone().into(), source };
         write_head(out, self.header, &self.envelope, &key, for_devices, random)?;
         let mut chunk = vec![0; CHUNK];
