@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use mien_base::limits::TENSOR_VALUES;
 use mien_base::model::{PortFacts, Survey};
+use mien_nn::element;
 use mien_nn::protobuf::{Field, Fields, Found, text};
 
 use crate::contract::Dim;
@@ -56,7 +57,7 @@ struct TensorFacts<'a> {
 }
 
 fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
-    let (mut name, mut element, mut raw) = ("", 0, None);
+    let (mut name, mut kind, mut raw) = ("", 0, None);
     let (mut dims, mut floats, mut varints) = (Vec::new(), Vec::new(), Vec::new());
     let mut doubles = 0;
     let mut fields = Fields(message);
@@ -69,7 +70,7 @@ fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
                     dims.push(packed.varint()?);
                 }
             }
-            Field::Number(2, kind) => element = kind,
+            Field::Number(2, element) => kind = element,
             Field::Bytes(4, packed) => floats.push(packed),
             Field::Fixed(4, one) => floats.push(one),
             Field::Bytes(5 | 7, packed) => varints.push(packed),
@@ -86,20 +87,10 @@ fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
     if dims.len() > AXES {
         return Err(format!("tensor `{name}` has more than {AXES} axes"));
     }
-    let claim = dims
-        .iter()
-        .try_fold(1_u64, |product, &d| product.checked_mul(d))
-        .filter(|&n| n <= TENSOR_VALUES as u64)
-        .ok_or_else(|| format!("tensor `{name}` claims more than {TENSOR_VALUES} values"))?;
-    let width = match element {
-        2 | 3 | 9 => 1,
-        10 => 2,
-        1 | 6 => 4,
-        7 | 11 => 8,
-        kind => return Err(format!("tensor `{name}` has the unsupported element type {kind}")),
-    };
+    let claim = element::claim(name, &dims)?;
+    let width = element::width(name, kind)?;
     let count_varints = |packed: &&[u8]| packed.iter().filter(|&&b| b & 0x80 == 0).count();
-    let carried = match (raw, element) {
+    let carried = match (raw, kind) {
         (Some(raw), _) if raw.len() % width != 0 => u64::MAX,
         (Some(raw), _) => (raw.len() / width) as u64,
         (None, 1) => floats.iter().map(|p| p.len() as u64 / 4).sum(),
@@ -110,7 +101,7 @@ fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
         return Err(format!("tensor `{name}` claims {claim} values and carries {carried}"));
     }
     let shape = dims.iter().map(|&d| d as usize).collect();
-    Ok(TensorFacts { name, element, shape, raw, floats, varints })
+    Ok(TensorFacts { name, element: kind, shape, raw, floats, varints })
 }
 
 impl TensorFacts<'_> {
@@ -124,7 +115,7 @@ impl TensorFacts<'_> {
     /// The values of a float or half-precision tensor.
     fn floats(&self) -> Option<Vec<f32>> {
         let single = |b: &[u8]| b.try_into().map(f32::from_le_bytes).ok();
-        let half = |b: &[u8]| b.try_into().map(|b| half_to_single(u16::from_le_bytes(b))).ok();
+        let half = |b: &[u8]| b.try_into().map(|b| element::single(u16::from_le_bytes(b))).ok();
         match (self.element, self.raw) {
             (1, Some(raw)) => raw.chunks_exact(4).map(single).collect(),
             (1, None) => self.floats.iter().flat_map(|p| p.chunks_exact(4)).map(single).collect(),
@@ -132,17 +123,6 @@ impl TensorFacts<'_> {
             _ => None,
         }
     }
-}
-
-fn half_to_single(bits: u16) -> f32 {
-    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 0x3ff));
-    let size = match exponent {
-        0 => fraction * 2.0_f32.powi(-24),
-        31 if fraction == 0.0 => f32::INFINITY,
-        31 => f32::NAN,
-        _ => (1.0 + fraction / 1024.0) * 2.0_f32.powi(exponent - 15),
-    };
-    if bits >> 15 == 1 { -size } else { size }
 }
 
 fn small_values(

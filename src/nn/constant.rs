@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use mien_base::limits::TENSOR_VALUES;
-
+use crate::element::{self, single};
 use crate::errors::{Error, Result};
 use crate::protobuf::{Field, Fields, Found, text};
 
@@ -97,19 +96,8 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     out
 }
 
-/// A half-precision number, from its bits. Without a branch, so that loops over it vectorise.
-#[inline]
-pub(crate) fn single(half: u16) -> f32 {
-    // With the exponent of a single the value is too small by 2^112, also where it is denormal.
-    const LARGER: f32 = f32::from_bits(0x7780_0000);
-    let size = u32::from(half & 0x7fff) << 13;
-    let finite = (f32::from_bits(size) * LARGER).to_bits();
-    let bits = if half & 0x7c00 == 0x7c00 { size | 0x7f80_0000 } else { finite };
-    f32::from_bits(bits | u32::from(half & 0x8000) << 16)
-}
-
 fn read(message: &[u8]) -> Found<(&str, Constant<'_>)> {
-    let (mut name, mut element, mut raw) = ("", 0, None);
+    let (mut name, mut kind, mut raw) = ("", 0, None);
     let (mut dims, mut floats, mut integers) = (Vec::new(), Vec::new(), Vec::new());
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
@@ -121,7 +109,7 @@ fn read(message: &[u8]) -> Found<(&str, Constant<'_>)> {
                     dims.push(packed.varint()?);
                 }
             }
-            Field::Number(2, kind) => element = kind,
+            Field::Number(2, element) => kind = element,
             Field::Bytes(4, packed) => floats.push(packed),
             Field::Fixed(4, one) => floats.push(one),
             Field::Bytes(5 | 7, packed) => {
@@ -142,20 +130,10 @@ fn read(message: &[u8]) -> Found<(&str, Constant<'_>)> {
     if dims.len() > AXES {
         return Err(format!("tensor `{name}` has more than {AXES} axes"));
     }
-    let claim = dims
-        .iter()
-        .try_fold(1_u64, |product, &d| product.checked_mul(d))
-        .filter(|&n| n <= TENSOR_VALUES as u64)
-        .ok_or_else(|| format!("tensor `{name}` claims more than {TENSOR_VALUES} values"))?;
-    let width = match element {
-        2 | 3 | 9 => 1,
-        10 => 2,
-        1 | 6 => 4,
-        7 | 11 => 8,
-        kind => return Err(format!("tensor `{name}` has the unsupported element type {kind}")),
-    };
-    let (data, carried) = match (raw, element) {
-        (Some(raw), _) if raw.len() % width == 0 => (Data::Raw(element, raw), raw.len() / width),
+    let claim = element::claim(name, &dims)?;
+    let width = element::width(name, kind)?;
+    let (data, carried) = match (raw, kind) {
+        (Some(raw), _) if raw.len() % width == 0 => (Data::Raw(kind, raw), raw.len() / width),
         (None, 1) => {
             let all: Vec<f32> = floats
                 .iter()
@@ -180,27 +158,4 @@ fn read(message: &[u8]) -> Found<(&str, Constant<'_>)> {
     }
     let shape = dims.iter().map(|&d| d as usize).collect();
     Ok((name, Constant { shape, data }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::single;
-
-    #[test]
-    fn halves_are_what_their_bits_say() {
-        let known = [
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x0001, 2.0_f32.powi(-24)),
-            (0x7bff, 65504.0),
-            (0x3555, 0.333_251_95),
-            (0x0400, 2.0_f32.powi(-14)),
-        ];
-        for (bits, value) in known {
-            assert_eq!(single(bits), value);
-            assert_eq!(single(bits ^ 0x8000), -value);
-        }
-        assert_eq!(single(0x7c00), f32::INFINITY);
-        assert!(single(0x7e00).is_nan());
-    }
 }

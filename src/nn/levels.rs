@@ -1,8 +1,9 @@
 //! Tests only: the best level of this processor gives what plain code gives.
 
 use crate::ops::{Loose, LooseAct, Source};
+use crate::simd::bands::{Residual, With};
 use crate::simd::chain::{self, Chain};
-use crate::simd::dense::{self, Border, Image, Residual, Window, With};
+use crate::simd::dense::{self, Border, Image, Window};
 use crate::simd::team::Team;
 use crate::simd::{Lane, Level, depthwise, floats, spread};
 

@@ -6,6 +6,7 @@
 #[path = "errors.rs"]
 mod errors;
 pub mod protobuf;
+pub mod element;
 pub mod simd;
 mod constant;
 mod graph;

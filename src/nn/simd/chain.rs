@@ -2,7 +2,8 @@
 //! exists only as a few rows in the cache.
 
 use super::Lane;
-use super::dense::{Dense, Image, Residual, Rows, Shared, With, bands};
+use super::bands::{Residual, Rows, Target, With, deal};
+use super::dense::{Dense, Image};
 use super::depthwise::{Depthwise, Source};
 use super::vector::Vector;
 
@@ -203,32 +204,11 @@ pub(crate) fn convolve(
     assert_eq!(chain.channels.div_ceil(8), wide, "weights of another shape");
     assert_eq!(chain.narrow.window, super::dense::Window::POINT);
     let (h, w) = sizes.to;
-    let y = &mut y[number * blocks * h * w..][..blocks * h * w];
-    let base = Shared(y.as_mut_ptr().cast());
-    let (from, residual_blocks) = residual.of(number, base.0, h * w);
-    let from = Shared(from.cast_mut());
-    let bands = bands(with.team.threads(), h, work * h * w);
-    let each = h.div_ceil(bands);
+    let target = Target::new(y, number, blocks, (h, w), residual);
     let lanes: usize = sizes.lanes.iter().sum();
-    assert!(with.scratch.len() >= lanes * bands, "scratch is too short");
-    let scratch = Shared(with.scratch.as_mut_ptr().cast());
     let level = with.level;
-    with.team.run(bands, &|band| {
-        let (first, last) = (band * each, ((band + 1) * each).min(h));
-        if first >= last {
-            return;
-        }
-        let offset = first * w * 8;
-        let out = Rows {
-            to: base.at(offset),
-            residual: if from.0.is_null() { from.0 } else { from.at(offset) },
-            residual_blocks,
-            row: w * 8,
-            pixel: 8,
-            plane: h * w * 8,
-        };
-        let scratch = scratch.at(band * lanes * 8);
+    deal(with, h, work * h * w, |_| lanes, &|band, scratch| {
         // SAFETY: everything was checked above; each band has rows and scratch of its own.
-        unsafe { run_band(level, chain, &sizes, image, (first, last), &out, scratch) }
+        unsafe { run_band(level, chain, &sizes, image, band, &target.rows(band.0), scratch) }
     });
 }

@@ -1,8 +1,9 @@
 //! Convolutions over all input channels: rows of output from padded rows of input.
 
+use super::Lane;
+use super::bands::{Residual, Rows, Target, With, deal};
 use super::tile::{Filter, Walk};
 use super::vector::Vector;
-use super::{Lane, Level};
 
 /// Window, steps and padding of an operator that slides over rows and columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,18 +123,6 @@ impl<'a> Image<'a> {
         let need = (self.blocks - 1) * self.plane + (h - 1) * self.row + w * self.pixel;
         assert!(self.data.len() >= need, "an image is shorter than its shape");
     }
-}
-
-/// Where rows of output go. Distances in floats.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rows {
-    pub(crate) to: *mut f32,
-    /// Laid out as the output; null without one; may be `to`.
-    pub(crate) residual: *const f32,
-    pub(crate) residual_blocks: usize,
-    pub(crate) row: usize,
-    pub(crate) pixel: usize,
-    pub(crate) plane: usize,
 }
 
 /// Scratch that rows are copied to, in lanes: near this, or one output row's worth.
@@ -322,21 +311,6 @@ impl Dense {
     }
 }
 
-/// A pointer that threads share; they write to disjoint places.
-#[derive(Clone, Copy)]
-pub(crate) struct Shared(pub(crate) *mut f32);
-
-// SAFETY: only an address; each use says why its places are its own.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    pub(crate) fn at(self, offset: usize) -> *mut f32 {
-        self.0.wrapping_add(offset)
-    }
-}
-
 unsafe fn body<V: Vector>(
     dense: &Dense,
     image: &Image<'_>,
@@ -360,47 +334,6 @@ per_level! {
     ) => body
 }
 
-/// Where a residual comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Residual<'a> {
-    None,
-    /// The output holds it already.
-    InPlace(usize),
-    /// Another tensor, with so many blocks of channels (fewer than the output: the rest is zero).
-    Other(&'a [Lane], usize),
-}
-
-impl Residual<'_> {
-    /// Pointer and blocks for one image of the output at `y`.
-    ///
-    /// # Panics
-    /// When it is shorter than the image.
-    pub(crate) fn of(&self, image: usize, y: *mut f32, pixels: usize) -> (*const f32, usize) {
-        match *self {
-            Self::None => (std::ptr::null(), 0),
-            Self::InPlace(blocks) => (y, blocks),
-            Self::Other(lanes, blocks) => {
-                let of = &lanes[image * blocks * pixels..][..blocks * pixels];
-                (of.as_ptr().cast(), blocks)
-            }
-        }
-    }
-}
-
-/// What a run needs besides its operands.
-#[derive(Debug)]
-pub(crate) struct With<'a> {
-    pub(crate) level: Level,
-    pub(crate) team: &'a super::team::Team,
-    pub(crate) scratch: &'a mut [Lane],
-}
-
-/// Bands of rows, one a thread: none below a thread's worth of work.
-pub(crate) fn bands(threads: usize, rows: usize, work: usize) -> usize {
-    const LEAST: usize = 200_000;
-    threads.min(rows).min(work / LEAST).max(1)
-}
-
 /// Runs a convolution for one image of a batch.
 ///
 /// # Panics
@@ -418,35 +351,13 @@ pub(crate) fn convolve(
     let blocks = dense.filter.bias.len();
     let values = image.channels() * dense.window.kernel.0 * dense.window.kernel.1;
     assert_eq!(dense.filter.weights.len(), blocks * values, "weights of another shape");
-    let y = &mut y[number * blocks * h * w..][..blocks * h * w];
-    let base = Shared(y.as_mut_ptr().cast());
-    let (from, residual_blocks) = residual.of(number, base.0, h * w);
-    let from = Shared(from.cast_mut());
-    let bands = bands(with.team.threads(), h, values * blocks * h * w);
-    let each = h.div_ceil(bands);
-    let lanes = dense.scratch(image, each);
-    assert!(with.scratch.len() >= lanes * bands, "scratch is too short");
-    let scratch = Shared(with.scratch.as_mut_ptr().cast());
+    let target = Target::new(y, number, blocks, (h, w), residual);
     let level = with.level;
-    with.team.run(bands, &|band| {
-        let (first, last) = (band * each, ((band + 1) * each).min(h));
-        if first >= last {
-            return;
-        }
-        let offset = first * w * 8;
-        let out = Rows {
-            to: base.at(offset),
-            residual: if from.0.is_null() { from.0 } else { from.at(offset) },
-            residual_blocks,
-            row: w * 8,
-            pixel: 8,
-            plane: h * w * 8,
-        };
+    let scratch = |rows| dense.scratch(image, rows);
+    deal(with, h, values * blocks * h * w, scratch, &|band, scratch| {
         // SAFETY: the image was checked, the output holds `h` rows and each band writes its own,
-        // and the scratch holds `lanes` for each band.
-        unsafe {
-            run_rows(level, dense, image, (first, last), &out, scratch.at(band * lanes * 8));
-        }
+        // and the scratch is as large as was asked for.
+        unsafe { run_rows(level, dense, image, band, &target.rows(band.0), scratch) }
     });
 }
 

@@ -1,7 +1,8 @@
 //! Convolutions of each channel by itself.
 
 use super::Lane;
-use super::dense::{Image, Residual, Rows, Shared, Window, With, bands};
+use super::bands::{Residual, Rows, Target, With, deal};
+use super::dense::{Image, Window};
 use super::tile::{Filter, activate};
 use super::vector::Vector;
 
@@ -265,31 +266,18 @@ pub(crate) fn convolve(
 ) {
     depthwise.check(image);
     let (h, w) = depthwise.window.output(image.size).expect("a window that fits");
-    let y = &mut y[number * image.blocks * h * w..][..image.blocks * h * w];
-    let base = Shared(y.as_mut_ptr().cast());
-    let (from, residual_blocks) = residual.of(number, base.0, h * w);
-    let from = Shared(from.cast_mut());
-    let source = Shared(image.data.as_ptr().cast_mut());
+    let target = Target::new(y, number, image.blocks, (h, w), residual);
     let taps = depthwise.window.kernel.0 * depthwise.window.kernel.1;
-    let bands = bands(with.team.threads(), h, taps * image.blocks * 8 * h * w);
-    let each = h.div_ceil(bands);
-    let (level, row, plane, size) = (with.level, image.row, image.plane, image.size);
-    with.team.run(bands, &|band| {
-        let (first, last) = (band * each, ((band + 1) * each).min(h));
-        if first >= last {
-            return;
-        }
-        let offset = first * w * 8;
-        let out = Rows {
-            to: base.at(offset),
-            residual: if from.0.is_null() { from.0 } else { from.at(offset) },
-            residual_blocks,
-            row: w * 8,
-            pixel: 8,
-            plane: h * w * 8,
+    let level = with.level;
+    deal(with, h, taps * image.blocks * 8 * h * w, |_| 0, &|band, _| {
+        let source = Source {
+            from: image.data.as_ptr(),
+            plane: image.plane,
+            row: image.row,
+            ring: image.size.0,
+            size: image.size,
         };
-        let source = Source { from: source.at(0), plane, row, ring: size.0, size };
         // SAFETY: the image was checked; each band writes rows of its own.
-        unsafe { run_rows(level, depthwise, &source, (first, last), &out) }
+        unsafe { run_rows(level, depthwise, &source, band, &target.rows(band.0)) }
     });
 }

@@ -36,6 +36,7 @@ mod avx2;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod team;
+pub(crate) mod bands;
 pub(crate) mod tile;
 pub(crate) mod dense;
 pub(crate) mod depthwise;
