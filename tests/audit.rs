@@ -39,6 +39,21 @@ fn the_record_of_a_home_without_rows_holds_and_bad_questions_are_named() {
 
 #[test]
 #[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn a_picture_and_a_clip_that_fail_are_in_the_record() {
+    let bench = Bench::new("audit-failed");
+    fs::write(bench.path("cut.png"), &b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..]).unwrap();
+    fs::write(bench.path("cut.y4m"), &b"YUV4MPEG2 W64 H64 F25:1 Ip C420\nFRAME\nhalf"[..]).unwrap();
+    for (input, output) in [("cut.png", "out.png"), ("cut.y4m", "out.y4m")] {
+        let ran = bench.run(&["process", input, "-o", output]);
+        assert_eq!(ran.code, 4, "{}", ran.err);
+    }
+    let outcomes = rows(&bench, &["--kind", "job"]);
+    let outcomes: Vec<_> = outcomes.iter().map(|row| row["body"]["outcome"].as_str()).collect();
+    assert_eq!(outcomes, [Some("failed"); 2]);
+}
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
 fn enrolment_consent_jobs_and_refusals_are_recorded_and_proven_elsewhere() {
     let bench = Bench::new("audit-run");
     save(&bench.path("in.png"), &small_face(256));

@@ -97,6 +97,14 @@ pub enum Action {
     Swap(Swap),
 }
 
+impl Action {
+    /// True when it puts a made face in place of the one that is there.
+    #[must_use]
+    pub const fn makes_a_face(&self) -> bool {
+        matches!(self, Self::Swap(_) | Self::Anonymise(Anonymise::Synthetic { .. }))
+    }
+}
+
 /// How a face is made unrecognisable. Strengths are relative to the face's width.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -149,8 +149,8 @@ pub(crate) fn summary(report: &ClipReport, resumed: Option<u64>) -> String {
     }
     let marks = &report.marks;
     text.push_str(&format!("; invisible mark in {} of {} GOPs", marks.marked, marks.gops));
-    let cpu: f64 = report.stages.iter().map(|stage| stage.ms).sum();
-    text.push_str(&format!("; {:.0} ms a frame", cpu / report.frames.max(1) as f64));
+    let cpu: f64 = report.stages.iter().map(|stage| stage.cpu_ms).sum();
+    text.push_str(&format!("; {:.0} ms of CPU a frame", cpu / report.frames.max(1) as f64));
     for reason in &marks.reasons {
         text.push_str(&format!("; {reason}"));
     }

@@ -257,9 +257,14 @@ impl Desk {
             write: wire::Output { format: task.format.and_then(FormatArg::picture), quality },
             wall: self.wall,
         };
-        let id = job.job;
-        self.worker.process_sealed(&job, self.seal.as_deref()).map_err(|error| {
-            self.recorder.failed(id, error.kind());
+        let (id, done) = (job.job, self.worker.process_sealed(&job, self.seal.as_deref()));
+        self.ended(id, done)
+    }
+
+    /// Records a job that failed; one that is done was recorded before its output appeared.
+    fn ended<T>(&self, job: JobId, done: mien_daemon::Result<T>) -> Result<T> {
+        done.map_err(|error| {
+            self.recorder.failed(job, error.kind());
             error.into()
         })
     }
@@ -292,7 +297,8 @@ impl Desk {
         let mut recipe = asked.recipe.clone();
         recipe.mark.counter = recipe::counter(job, wall);
         let job = ClipJob { job, wall, recipe: &recipe, ..draft };
-        Ok(self.worker.clip(&job, segments, self.seal.as_deref(), watch)?)
+        let done = self.worker.clip(&job, segments, self.seal.as_deref(), watch);
+        self.ended(job.job, done)
     }
 
     /// Measures a face for enrolment: its record and its portrait.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mien_base::clock::Clock;
 use mien_base::id::IdentityId;
 use mien_base::model::Role;
-use mien_base::recipe::{Action, Anonymise, Detect, Mark, MaskKind};
+use mien_base::recipe::{Action, Anonymise, Detect, Mark};
 use mien_base::report::PictureReport;
 use mien_engine::backend::{Backend, Cover};
 use mien_pixels::geometry::{Rect, Size};
@@ -149,13 +149,9 @@ pub(crate) fn ready<B: Backend>(
     let needs = |role: Role, needed: bool| {
         if needed && !models.has(role) { Err(Error::NoModel { role }) } else { Ok(()) }
     };
-    let meshed = asked.mask.kinds.contains(&MaskKind::Area)
-        || recipe
-            .actions()
-            .any(|a| matches!(a, Action::Swap(_) | Action::Anonymise(Anonymise::Synthetic { .. })));
     needs(Role::Gate, true)?;
     needs(Role::Embedder, recipe.recognises())?;
-    needs(Role::Landmarks, meshed)?;
+    needs(Role::Landmarks, recipe.wants_meshes())?;
     needs(Role::Segmenter, recipe.wants_person())?;
     let has_image = recipe.actions().any(|a| matches!(a, Action::Anonymise(Anonymise::Image)));
     if has_image && !has_overlay {

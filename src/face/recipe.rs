@@ -56,6 +56,12 @@ impl Checked {
         !self.recipe.rules.is_empty() || self.recipe.select.mode == SelectMode::Reference
     }
 
+    /// True when a face may need its mesh: where it is made anew, or masked by its landmarks.
+    #[must_use]
+    pub fn wants_meshes(&self) -> bool {
+        self.recipe.mask.kinds.contains(&MaskKind::Area) || self.actions().any(Action::makes_a_face)
+    }
+
     /// True when the mask needs the person map.
     #[must_use]
     pub fn wants_person(&self) -> bool {

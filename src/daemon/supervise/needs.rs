@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use mien_base::id::ModelId;
 use mien_base::model::{Family, Manifest, Role};
-use mien_base::recipe::{Action, Anonymise, Detect, MaskKind, Recipe, SelectMode};
+use mien_base::recipe::{Action, Detect, MaskKind, Recipe, SelectMode};
 use mien_vault::models::ModelSource;
 
 use crate::Result;
@@ -48,15 +48,13 @@ pub(super) fn of_recipe(recipe: &Recipe) -> Vec<Need> {
             _ => None,
         })
         .collect();
-    let swaps = actions().any(|action| {
-        matches!(action, Action::Swap(_) | Action::Anonymise(Anonymise::Synthetic { .. }))
-    });
+    let makes = actions().any(Action::makes_a_face);
     // A generator is fed from the source's own record: it needs no embedder here.
     let recognises = !recipe.rules.is_empty() || recipe.select.mode == SelectMode::Reference;
     let masks = |kind| recipe.mask.kinds.contains(&kind);
 
     let mut needs = vec![Need::Role(Role::Gate), Need::Model(recipe.detect.model.clone())];
-    if swaps || masks(MaskKind::Area) {
+    if makes || masks(MaskKind::Area) {
         needs.push(Need::Role(Role::Landmarks));
     }
     if recognises || !models.is_empty() {

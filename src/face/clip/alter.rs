@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mien_base::recipe::{Action, Anonymise, MaskKind};
+use mien_base::recipe::MaskKind;
 use mien_engine::backend::Backend;
 use mien_pixels::geometry::{Affine2, Point, Rect, Roi, Size};
 
@@ -40,22 +40,22 @@ impl<B: Backend> ClipRun<B> {
         report.number = number;
         report.altered = Altered::Nothing;
         (report.detected, report.scene, report.covered) = (slot.detected, slot.scene, None);
-        if self.tracker.unseen(number).is_none_or(|n| n > u64::from(HOLD)) {
-            let why = || "the detector failed for too long".into();
-            slot.doubt.get_or_insert_with(why);
-        } else if self.sight.gate.is_some() || slot.doubt.is_none() {
-            // A look that failed is made good by those around it.
-            slot.doubt = slot.doubt.take().filter(|d| d.starts_with("the content gate"));
-        }
+        let lost = self.tracker.unseen(number).is_none_or(|n| n > u64::from(HOLD));
+        let unseen = match slot.unseen {
+            Some(why) if lost || self.sight.gate.is_none() => Some(why),
+            None if lost => Some("the detector failed for too long".into()),
+            _ => None,
+        };
+        let mut doubt = slot.ungated.or(unseen);
         let mut present = std::mem::take(&mut self.present);
         self.tracker.presences(number, &mut present);
-        if slot.doubt.is_none()
+        if doubt.is_none()
             && let Err(error) = self.faces(tools, &mut slot.frame, &present, &mut report)
         {
-            slot.doubt = Some(format!("the frame could not be altered: {}", error.reason()).into());
+            doubt = Some(format!("the frame could not be altered: {}", error.reason()).into());
         }
         self.present = present;
-        if let Some(why) = slot.doubt {
+        if let Some(why) = doubt {
             cover_whole(&mut slot.frame, &mut report, &why, self.shape.size);
         }
         Ok((slot.frame, report))
@@ -112,29 +112,15 @@ impl<B: Backend> ClipRun<B> {
     }
 
     /// True when the face of a track is to be made anew, or masked by its landmarks.
-    pub(super) fn needs_mesh(
-        &self,
-        tools: &Tools<'_, B>,
-        presence: &Presence,
-        _number: u64,
-    ) -> bool {
+    pub(super) fn needs_mesh(&self, presence: &Presence) -> bool {
         let recipe = self.recipe.recipe();
         if recipe.mask.kinds.contains(&MaskKind::Area) || recipe.rules.is_empty() {
             return true;
         }
-        let track = &self.tracker.tracks()[presence.index];
-        let known = track.votes.who(&self.gallery);
-        let makes = |action: &Action| {
-            matches!(action, Action::Swap(_) | Action::Anonymise(Anonymise::Synthetic { .. }))
-        };
-        let _ = tools;
-        match known.as_ref().and_then(Match::known) {
-            Some(who) => {
-                let rule = recipe.rules.iter().find(|r| r.who == *who);
-                makes(rule.map_or(&recipe.action, |r| &r.action)) || makes(&recipe.others)
-            }
-            None => makes(&recipe.action) || makes(&recipe.others),
-        }
+        let found = self.tracker.tracks()[presence.index].votes.who(&self.gallery);
+        let known = found.as_ref().and_then(Match::known);
+        let rule = known.and_then(|who| recipe.rules.iter().find(|r| r.who == *who));
+        rule.map_or(&recipe.action, |r| &r.action).makes_a_face() || recipe.others.makes_a_face()
     }
 
     fn faces(

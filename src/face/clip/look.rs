@@ -157,7 +157,8 @@ impl<B: Backend> ClipRun<B> {
             self.tracker.cut(number);
             self.sight.turned = None;
         }
-        let mut slot = Slot { frame, detected: false, scene: glance.scene, doubt: None };
+        let scene = glance.scene;
+        let mut slot = Slot { frame, detected: false, scene, ungated: None, unseen: None };
         let fresh = |v: &Verdict| slot.frame.at < v.at.saturating_add(GATE) && !glance.scene;
         if !self.sight.gate.as_ref().is_some_and(fresh) {
             self.inspect(tools, &mut slot, meter)?;
@@ -193,7 +194,7 @@ impl<B: Backend> ClipRun<B> {
             }
             Err(error @ Error::Refused { .. }) => Err(error),
             Err(error) => {
-                slot.doubt =
+                slot.ungated =
                     Some(format!("the content gate gave no verdict: {}", error.reason()).into());
                 Ok(())
             }
@@ -225,7 +226,7 @@ impl<B: Backend> ClipRun<B> {
             Err(error) => {
                 self.tracker.fail(number);
                 if self.tracker.unseen(number).is_none() {
-                    slot.doubt = Some(format!("the detector failed: {}", error.reason()).into());
+                    slot.unseen = Some(format!("the detector failed: {}", error.reason()).into());
                 }
             }
         }
@@ -293,7 +294,7 @@ impl<B: Backend> ClipRun<B> {
         }
         let mut present = std::mem::take(&mut self.present);
         self.tracker.presences(number, &mut present);
-        present.retain(|p| self.needs_mesh(tools, p, number));
+        present.retain(|p| self.needs_mesh(p));
         let done = self.mesh_all(tools, at, &present, meter);
         self.present = present;
         done

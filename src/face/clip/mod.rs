@@ -15,7 +15,6 @@ use std::time::Duration;
 use mien_base::clock::Clock;
 use mien_base::id::IdentityId;
 use mien_base::limits;
-use mien_base::recipe::{Action, Anonymise, MaskKind};
 use mien_engine::backend::Backend;
 use mien_pixels::geometry::{Rect, Roi, Size};
 use mien_pixels::i420::I420;
@@ -116,8 +115,10 @@ struct Slot {
     frame: Frame,
     detected: bool,
     scene: bool,
-    /// Why it must be covered whole.
-    doubt: Option<Arc<str>>,
+    /// Why the gate gave no verdict. Nothing that comes after makes that good.
+    ungated: Option<Arc<str>>,
+    /// Why nobody looked at it. Looks around it may make that good.
+    unseen: Option<Arc<str>>,
 }
 
 /// A clip in work. Frames come out in order and each exactly once, also those that failed: they
@@ -179,10 +180,7 @@ impl<B: Backend> ClipRun<B> {
         let gallery =
             pipeline::ready(tools.models, tools.policy, &recipe, tools.overlay.is_some())?;
         tools.models.detector(&recipe.recipe().detect.model)?;
-        let meshes = recipe.recipe().mask.kinds.contains(&MaskKind::Area)
-            || recipe.actions().any(|a| {
-                matches!(a, Action::Swap(_) | Action::Anonymise(Anonymise::Synthetic { .. }))
-            });
+        let meshes = recipe.wants_meshes();
         Ok(Self {
             sight: Sight::new(&recipe, shape.rotation),
             recipe,

@@ -1,13 +1,15 @@
 //! What a clip does frame by frame: order, faults, resumption, all on made models.
 #![allow(clippy::unwrap_used)]
 
+mod asked;
 mod world;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mien_base::recipe::{Recipe, Rule};
+use asked::recipe;
+use mien_base::recipe::Recipe;
 use mien_face::Error;
 use mien_face::clip::{ClipRun, Frame, FrameReport, Shape, Tools};
 use mien_face::mark::Altered;
@@ -43,18 +45,6 @@ fn pixels(frame: &I420) -> Rgb {
     let mut rgb = Rgb::filled(frame.size(), [0; 3]);
     frame.view().to_rgb(Roi::whole(frame.size()), &mut rgb.view_mut());
     rgb
-}
-
-fn recipe(action: &str, rules: &[(&str, &str)]) -> Recipe {
-    let rule = |&(who, action): &(&str, &str)| Rule {
-        who: who.parse().unwrap(),
-        action: action.parse().unwrap(),
-    };
-    Recipe {
-        action: action.parse().unwrap(),
-        rules: rules.iter().map(rule).collect(),
-        ..Recipe::default()
-    }
 }
 
 fn frame(number: u64) -> Frame {
@@ -223,15 +213,35 @@ fn frames_out_of_order_or_of_another_size_are_refused() {
 
 #[test]
 fn a_clip_whose_models_fail_is_covered_whole() {
-    let faults =
-        Faults { state: AtomicU64::new(1), model: 1000, picture: 0, made: AtomicU64::new(0) };
-    let (world, mut models) = world::faulty(faults);
+    let (world, mut models) = world::world();
+    world.faults.model.store(1000, Ordering::Relaxed);
     let Ok(ran) = run(&world, &mut models, &Recipe::default(), 0..20, 1000, None) else { return };
     for (image, report) in ran.frames.iter().zip(&ran.reports) {
         assert!(report.covered.is_some(), "{report:?}");
         let first = image.y().pixel(0, 0);
         assert!(image.y().rows().all(|row| row.iter().all(|v| *v == first[0])));
     }
+}
+
+#[test]
+fn a_frame_without_a_verdict_stays_covered_whatever_comes_after() {
+    let (world, mut models) = world::world();
+    let clock = world::clock();
+    let policy = world::policy(&world);
+    let mut tools = Tools { models: &mut models, policy: &policy, overlay: None, clock: &clock };
+    let shape = Shape { size: SIZE, rotation: 0, segment: 1000 };
+    let mut clip = ClipRun::new(&mut tools, check(&Recipe::default()).unwrap(), shape).unwrap();
+    for number in 0..6 {
+        // Neither the gate nor the detector works in the first frame; both do in the next.
+        world.faults.model.store(if number == 0 { 1000 } else { 0 }, Ordering::Relaxed);
+        world.show(&faces(number));
+        clip.push(&mut tools, frame(number)).unwrap();
+    }
+    clip.end(&mut tools).unwrap();
+    let covered = std::iter::from_fn(|| clip.next(&mut tools)).map(|done| done.unwrap().1.covered);
+    let covered: Vec<_> = covered.collect();
+    assert!(covered[0].as_ref().is_some_and(|why| why.contains("gate")), "{covered:?}");
+    assert!(covered[1..].iter().all(Option::is_none), "{covered:?}");
 }
 
 /// The promise: whatever fails, no face that should be hidden is shown in any frame.
@@ -242,7 +252,7 @@ fn no_fault_shows_a_face_in_any_frame() {
     for seed in 0..60_u64 {
         let faults = Faults {
             state: AtomicU64::new(seed * 7919),
-            model: 40 + 60 * (seed % 5),
+            model: AtomicU64::new(40 + 60 * (seed % 5)),
             picture: if seed % 2 == 0 { 0 } else { 1 },
             made: AtomicU64::new(0),
         };
@@ -251,7 +261,7 @@ fn no_fault_shows_a_face_in_any_frame() {
         let rules = if seed % 4 < 2 { &rules[..] } else { &[] };
         let recipe = recipe(actions[seed as usize % actions.len()], rules);
         let result = run(&world, &mut models, &recipe, 0..26, 13, None);
-        made += world.faults.made.load(std::sync::atomic::Ordering::Relaxed);
+        made += world.faults.made.load(Ordering::Relaxed);
         let Ok(ran) = result else {
             withheld += 1;
             continue;

@@ -207,7 +207,7 @@ fn no_fault_shows_a_face() {
     for seed in 0..300_u64 {
         let faults = Faults {
             state: AtomicU64::new(seed * 7919),
-            model: 60 + 40 * (seed % 3),
+            model: AtomicU64::new(60 + 40 * (seed % 3)),
             picture: if seed % 2 == 0 { 0 } else { 8 },
             made: AtomicU64::new(0),
         };

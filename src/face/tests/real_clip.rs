@@ -2,6 +2,7 @@
 //! swap is steady and taken for its source. `tests/run` sets MIEN_MODELS and MIEN_PICTURES.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod asked;
 mod clips;
 #[path = "clips/lossy.rs"]
 mod lossy;
@@ -51,7 +52,7 @@ impl Eye {
 
     fn faces(&mut self, picture: &Rgb, score: f32) -> Vec<Face> {
         let held = self.backend.adopt(picture.clone()).unwrap();
-        let clock = clips::clock();
+        let clock = asked::clock();
         let options = Options { score, angles: vec![0], ..Options::default() };
         self.detector.detect(&self.backend, &held, &options, &mut Meter::new(&clock)).unwrap()
     }
@@ -127,7 +128,7 @@ fn no_frame_of_the_made_clip_shows_a_face_also_when_a_third_of_all_finds_is_lost
     for (share, seed) in [(0, 1), (300, 1), (300, 2)] {
         let mut models = real::models_on(Arc::new(Lossy::new(real::backend(), share, seed)));
         let policy = Policy::new(1);
-        let ran = clips::run(&mut models, &policy, &clips::recipe("solid", &[]), &made.frames);
+        let ran = clips::run(&mut models, &policy, &asked::recipe("solid", &[]), &made.frames);
         let mut shown = 0;
         for (n, truth) in truths.iter().enumerate() {
             let out = pixels(&ran.frames[n]);
@@ -151,7 +152,7 @@ fn no_frame_of_the_real_clip_shows_a_face_that_looking_at_every_frame_would_find
         for (share, seed) in [(300, 2), (0, 1), (300, 1)] {
             let mut models = real::models_on(Arc::new(Lossy::new(real::backend(), share, seed)));
             let policy = Policy::new(1);
-            let ran = clips::run(&mut models, &policy, &clips::recipe("solid", &[]), &frames);
+            let ran = clips::run(&mut models, &policy, &asked::recipe("solid", &[]), &frames);
             let (mut shown, mut found) = (0, 0);
             for (n, frame) in frames.iter().enumerate() {
                 let out = pixels(&ran.frames[n]);
@@ -166,8 +167,7 @@ fn no_frame_of_the_real_clip_shows_a_face_that_looking_at_every_frame_would_find
                 ran.looks(),
                 frames.len()
             );
-            // Known shortfall: with 300 of 1000 finds lost, 2 of 240 boxes at 640x480 reach out.
-            assert!(shown <= if share == 0 { 0 } else { 2 }, "{shown}");
+            assert_eq!(shown, 0);
             assert!(found >= 2 * frames.len());
             assert!(share > 0 || ran.looks() * 2 < frames.len(), "{}", ran.looks());
         }
@@ -181,8 +181,8 @@ fn every_face_of_the_made_clip_is_named_right_in_every_frame() {
     let truths = truths(&made);
     let mut models = real::models();
     let (astronaut, hopper) = (real::picture("astronaut.png"), real::picture("hopper.jpg"));
-    let policy = clips::policy(&mut models, &[("astronaut", &astronaut), ("hopper", &hopper)]);
-    let rules = clips::recipe("solid", &[("astronaut", "mosaic:4"), ("hopper", "pass")]);
+    let policy = asked::policy(&mut models, &[("astronaut", &astronaut), ("hopper", &hopper)]);
+    let rules = asked::recipe("solid", &[("astronaut", "mosaic:4"), ("hopper", "pass")]);
     let ran = clips::run(&mut models, &policy, &rules, &made.frames);
     let mut wrong = 0;
     for (n, truth) in truths.iter().enumerate() {
@@ -206,7 +206,7 @@ fn every_face_of_the_made_clip_is_named_right_in_every_frame() {
 }
 
 fn rules() -> Recipe {
-    clips::recipe("swap:astronaut", &[("astronaut", "swap:hopper"), ("hopper", "swap:astronaut")])
+    asked::recipe("swap:astronaut", &[("astronaut", "swap:hopper"), ("hopper", "swap:astronaut")])
 }
 
 /// The same, each frame a picture by itself: found, laid out and swapped as `process` does it.
@@ -215,7 +215,7 @@ fn by_pictures(frames: &[Rgb], truths: &[[Truth; 3]], sources: [&Rgb; 2]) -> Vec
     let backend = Arc::clone(&eye.backend);
     let (manifest, bytes) = real::model("facemesh468", Role::Landmarks, Family::FaceMesh);
     let mut landmarker = Landmarker::load(&*backend, manifest, bytes).unwrap();
-    let clock = clips::clock();
+    let clock = asked::clock();
     let textures = sources.map(|picture| {
         let face = eye.faces(picture, 0.5)[0];
         let held = backend.adopt(picture.clone()).unwrap();
@@ -250,12 +250,12 @@ fn a_swap_of_the_made_clip_is_taken_for_its_source() {
     let truths = truths(&made);
     let mut models = real::models();
     let (astronaut, hopper) = (real::picture("astronaut.png"), real::picture("hopper.jpg"));
-    let policy = clips::policy(&mut models, &[("astronaut", &astronaut), ("hopper", &hopper)]);
+    let policy = asked::policy(&mut models, &[("astronaut", &astronaut), ("hopper", &hopper)]);
     let ran = clips::run(&mut models, &policy, &rules(), &made.frames);
     let out: Vec<Rgb> = ran.frames.iter().map(pixels).collect();
 
     let backend = models.backend().clone();
-    let clock = clips::clock();
+    let clock = asked::clock();
     let mut describe = |picture: &Rgb, points: &Landmarks5| {
         let held = backend.adopt(picture.clone()).unwrap();
         let judge = models.judge().unwrap();
@@ -300,7 +300,7 @@ fn by_truth(made: &Made, sources: [&Rgb; 2]) -> Vec<Rgb> {
     let backend = Arc::clone(&eye.backend);
     let (manifest, bytes) = real::model("facemesh468", Role::Landmarks, Family::FaceMesh);
     let mut landmarker = Landmarker::load(&*backend, manifest, bytes).unwrap();
-    let clock = clips::clock();
+    let clock = asked::clock();
     let mut mesh_of = |picture: &Rgb| {
         let face = eye.faces(picture, 0.5)[0];
         let held = backend.adopt(picture.clone()).unwrap();
@@ -345,7 +345,7 @@ fn a_swap_of_a_clip_flickers_less_than_half_as_much_as_one_of_its_pictures() {
     let truths = truths(&made);
     let mut models = real::models();
     let (astronaut, hopper) = (real::picture("astronaut.png"), real::picture("hopper.jpg"));
-    let policy = clips::policy(&mut models, &[("astronaut", &astronaut), ("hopper", &hopper)]);
+    let policy = asked::policy(&mut models, &[("astronaut", &astronaut), ("hopper", &hopper)]);
     let ran = clips::run(&mut models, &policy, &rules(), &made.frames);
     let out: Vec<Rgb> = ran.frames.iter().map(pixels).collect();
     let alone = by_pictures(&made.frames, &truths, [&astronaut, &hopper]);

@@ -2,55 +2,29 @@
 //! MIEN_MODELS and MIEN_PICTURES.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod asked;
 mod real;
 
-use mien_base::clock::{ManualClock, Wall};
-use mien_base::consent::{ConsentRecord, Scope};
-use mien_base::recipe::{Recipe, Rule};
+use asked::{clock, recipe};
+use mien_base::recipe::Recipe;
 use mien_base::report::{FaceReport, PictureReport};
 use mien_engine::backend::Backend;
 use mien_engine::cpu::Cpu;
-use mien_face::enrol::enrol;
 use mien_face::judge::{self, Descriptor};
 use mien_face::meter::Meter;
 use mien_face::models::Models;
 use mien_face::pipeline::process;
-use mien_face::policy::{Policy, Source};
+use mien_face::policy::Policy;
 use mien_face::recipe::check;
 use mien_face::subject::Landmarks5;
 use mien_pixels::geometry::{Point, Size};
 use mien_pixels::view::Rgb;
 use real::{models, picture};
 
-fn clock() -> ManualClock {
-    ManualClock::at(Wall(150))
-}
-
 /// astronaut may be put on others and shown, hopper too.
 fn policy(models: &mut Models<Cpu>) -> Policy<Cpu> {
-    let mut policy = Policy::new(1);
-    let clock = clock();
-    for (name, file) in [("astronaut", "astronaut.png"), ("hopper", "hopper.jpg")] {
-        let identity = name.parse().unwrap();
-        let how = Recipe::default().detect;
-        let mut meter = Meter::new(&clock);
-        let (record, portrait) =
-            enrol(models, identity, &how, picture(file), Wall(100), &mut meter).unwrap();
-        let consent = ConsentRecord {
-            identity: name.parse().unwrap(),
-            subject: "p".to_owned(),
-            purpose: "test".to_owned(),
-            scope: vec![Scope::Swap, Scope::Reveal],
-            granted: Wall(100),
-            expires: Wall(200),
-            revoked: None,
-            evidence: None,
-            operator: "op".to_owned(),
-        };
-        let source = Source::new(&**models.backend(), record, portrait).unwrap();
-        policy.add(source, vec![consent]).unwrap();
-    }
-    policy
+    let sources = [("astronaut", picture("astronaut.png")), ("hopper", picture("hopper.jpg"))];
+    asked::policy(models, &sources.each_ref().map(|(name, picture)| (*name, picture)))
 }
 
 fn run(
@@ -73,18 +47,6 @@ fn describe(models: &mut Models<Cpu>, picture: &Rgb, points: [[f32; 2]; 5]) -> D
     let clock = clock();
     let judge = models.judge().unwrap();
     judge.describe(&backend, &picture, &points, &mut Meter::new(&clock)).unwrap()
-}
-
-fn recipe(action: &str, rules: &[(&str, &str)]) -> Recipe {
-    let rule = |&(who, action): &(&str, &str)| Rule {
-        who: who.parse().unwrap(),
-        action: action.parse().unwrap(),
-    };
-    Recipe {
-        action: action.parse().unwrap(),
-        rules: rules.iter().map(rule).collect(),
-        ..Recipe::default()
-    }
 }
 
 /// What a low score finds beside faces is covered as well, but says nothing.

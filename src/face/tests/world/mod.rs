@@ -105,7 +105,7 @@ pub(crate) fn picture(faces: &[Made], seed: u64) -> Rgb {
 #[derive(Debug)]
 pub(crate) struct Faults {
     pub(crate) state: AtomicU64,
-    pub(crate) model: u64,
+    pub(crate) model: AtomicU64,
     pub(crate) picture: u64,
     /// Faults that were made.
     pub(crate) made: AtomicU64,
@@ -208,7 +208,7 @@ impl Session for Oracle {
 
     fn run(&mut self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let mut outputs = self.outputs(inputs[0]);
-        if self.faults.strikes(self.faults.model) {
+        if self.faults.strikes(self.faults.model.load(Ordering::Relaxed)) {
             let dice = random(&self.faults.state);
             let which = (dice >> 8) as usize % outputs.len();
             let data = &mut outputs[which].data;
@@ -405,7 +405,8 @@ pub(crate) const MODELS: [(Role, Family, &str); 7] = [
 
 /// A world without faults, with all its models.
 pub(crate) fn world() -> (Arc<World>, Models<World>) {
-    let faults = Faults { state: AtomicU64::new(1), model: 0, picture: 0, made: AtomicU64::new(0) };
+    let (state, model, made) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
+    let faults = Faults { state, model, picture: 0, made };
     faulty(faults)
 }
 
