@@ -54,6 +54,18 @@ pub const CLIP_UNIT: usize = 7_000_000;
 pub const CLIP_HELD: usize = 17;
 /// Longest header line of a Y4M stream or of one of its frames, in bytes.
 pub const Y4M_LINE: usize = 1024;
+/// Most outputs of one live pipeline.
+pub const LIVE_OUTPUTS: usize = 8;
+/// Pictures that a JPEG output of a live pipeline holds at once.
+pub const LIVE_SLOTS: u8 = 2;
+/// Most frames of one file of a recording: ten minutes at 30 a second.
+pub const LIVE_SEGMENT: u32 = 18_000;
+/// Frames that wait to be worked on; a newer one takes the place of the oldest.
+pub const LIVE_QUEUE: usize = 2;
+/// Most controls that a camera is set to at once, and most formats that are told of one.
+pub const CAMERA_LISTED: usize = 256;
+/// Buffers that a camera's driver is asked for.
+pub const CAMERA_BUFFERS: u32 = 4;
 /// Largest model file that is read, in bytes.
 pub const MODEL_FILE: u64 = 1 << 30;
 /// Largest message on the wire between daemon and worker, in bytes.

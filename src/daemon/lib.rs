@@ -13,6 +13,7 @@ pub mod stream;
 pub mod files;
 pub mod segments;
 pub mod supervise;
+pub mod live;
 #[cfg(feature = "c2pa")]
 pub mod provenance;
 

@@ -12,6 +12,8 @@
 //!          ◀── Started, Heartbeat …, Done | Failed  (one job at a time)
 //!   Clip + in, segments, out fds ─────────────────▶
 //!          ◀── Started, Progress …, Segment …, ClipDone | Failed
+//!   Live + camera, output fds ────────────────────▶
+//!          ◀── Started, LiveBegan, LiveStats …      (until Cancel, or the camera is gone: Failed)
 //!   Drain, or end of file ────────────────────────▶ exit
 //! ```
 //! Pixels, models and files never cross it: they travel as descriptors.
@@ -19,6 +21,7 @@
 pub mod codec;
 pub mod fds;
 pub mod clip;
+pub mod live;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,9 +33,10 @@ use crate::model::{Distance, Manifest, Survey};
 use crate::recipe::{Detect, Mark, Recipe};
 use crate::report::{ClipReport, FaceReport, Failure, PictureReport};
 use clip::{Clip, ClipDetect, ClipWritten, FrameFaces, Resume};
+use live::{Delivers, Live, LiveStats, Whole};
 
 /// Version of the protocol; both sides say it in their first message.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 
 /// Five landmarks in pixels of the upright picture, in the order of `FaceReport`.
 pub type Landmarks = [[f32; 2]; 5];
@@ -70,6 +74,12 @@ pub enum Request {
     Measure { job: JobId, reference: Box<Manifest>, candidate: Box<Manifest>, detect: Detect },
     /// [model, out]: what a model's file holds; written again with what is safe to fold folded.
     Inspect { job: JobId, manifest: Box<Manifest> },
+    /// [camera, outputs…, overlay]: a pipeline, which takes the worker for itself until it ends.
+    Live(Box<Live>),
+    /// [file]: the next file of a recording.
+    LiveFile { job: JobId, output: u8 },
+    /// A slot of a JPEG output was read.
+    LiveTaken { job: JobId, output: u8, slot: u8 },
     /// Each thread tries what it must not be able to do.
     SelfTest,
     /// Ends a job at the next boundary between stages.
@@ -119,7 +129,12 @@ impl Request {
             | Self::Source { .. }
             | Self::Verify { .. }
             | Self::Judge { .. }
+            | Self::LiveFile { .. }
             | Self::ClipDetect(_) => 1..=1,
+            Self::Live(live) => {
+                let n = live.descriptors();
+                n..=n
+            }
             Self::Clip(clip) => {
                 let n = clip.descriptors();
                 n..=n
@@ -135,6 +150,7 @@ impl Request {
             Self::Inspect { .. } => 2..=2,
             Self::Policy { .. }
             | Self::Consents { .. }
+            | Self::LiveTaken { .. }
             | Self::SelfTest
             | Self::Cancel { .. }
             | Self::Pause { .. }
@@ -149,6 +165,7 @@ impl Request {
             Self::Process(p) => Some(p.job),
             Self::Clip(clip) => Some(clip.job),
             Self::ClipDetect(clip) => Some(clip.job),
+            Self::Live(live) => Some(live.job),
             Self::Detect { job, .. }
             | Self::Verify { job }
             | Self::Enrol { job, .. }
@@ -245,6 +262,32 @@ pub enum Event {
         job: JobId,
         faces: FrameFaces,
     },
+    /// The camera of a pipeline streams.
+    LiveBegan {
+        job: JobId,
+        delivers: Delivers,
+    },
+    /// About once a second.
+    LiveStats {
+        job: JobId,
+        stats: Box<LiveStats>,
+    },
+    LiveWhole {
+        job: JobId,
+        whole: Whole,
+    },
+    /// A picture stands in a slot of a JPEG output.
+    LiveJpeg {
+        job: JobId,
+        output: u8,
+        slot: u8,
+        bytes: u32,
+    },
+    /// The pipeline ended because it was asked to.
+    LiveEnded {
+        job: JobId,
+        stats: Box<LiveStats>,
+    },
     /// All frames were looked at.
     ClipDetected {
         job: JobId,
@@ -281,6 +324,8 @@ impl Event {
             Self::ClipDone { report, .. } | Self::ClipDetected { report, .. } => {
                 clip::bound(report);
             }
+            Self::LiveStats { stats, .. } | Self::LiveEnded { stats, .. } => live::bound(stats),
+            Self::LiveBegan { delivers, .. } => cut(&mut delivers.pixel, limits::WIRE_TEXT),
             Self::Inspected { survey, .. } => {
                 let whole = std::mem::take(&mut **survey);
                 **survey = whole.bounded();

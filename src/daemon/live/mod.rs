@@ -1,0 +1,5 @@
+//! Live pipelines: a camera, its worker, its outputs, kept going.
+
+mod status;
+
+pub use status::{OutputStatus, PipelineStatus, State, WorkerStatus};
