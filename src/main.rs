@@ -12,6 +12,8 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|role| role == "worker") {
         return mien_worker::main(arguments);
     }
+    // Where the kernel can't, `mien check` says so.
+    mien_vault::memfd::never_dump();
     match cmd::run(&cmd::args::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,14 +90,18 @@ fn a_run_writes_to_the_database_and_the_output_alone() {
     let (bench, _) = sealed("strace");
     let picture = support::picture("astronaut.png");
     let (out, log) = (bench.path("out.png"), bench.path("strace.log"));
-    let traced = Command::new("strace")
-        .args(["-f", "-qq", "-e", "trace=open,openat,openat2,creat,memfd_create,prctl,fcntl"])
+    let mut traced = Command::new("strace")
+        .args(["-f", "-qq", "-e"])
+        .arg("trace=open,openat,openat2,creat,memfd_create,prctl,fcntl,mmap,prlimit64,setrlimit")
         .args(["-o", log.to_str().unwrap(), env!("CARGO_BIN_EXE_mien"), "process"])
         .args([picture.to_str().unwrap(), "-o", out.to_str().unwrap(), "--quiet"])
         .env("MIEN_HOME", bench.home())
         .current_dir(&bench.at)
-        .output()
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("strace; tests/run installs it");
+    let maps = maps_of_workers(&mut traced);
+    let traced = traced.wait_with_output().unwrap();
     assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
     let log = fs::read_to_string(log).unwrap();
     let mut written = 0;
@@ -121,7 +125,59 @@ fn a_run_writes_to_the_database_and_the_output_alone() {
     // Each model came as sealed memory, and neither process may be dumped.
     assert!(log.matches("memfd_create(\"mien-model\"").count() >= 2, "{log}");
     assert!(log.contains("F_SEAL_WRITE"), "sealed");
-    assert!(log.contains("PR_SET_DUMPABLE, SUID_DUMP_DISABLE"), "no core dumps");
+    assert!(log.matches("PR_SET_DUMPABLE, SUID_DUMP_DISABLE").count() >= 2, "no core dumps");
+    assert!(log.contains("RLIMIT_CORE, {rlim_cur=0, rlim_max=0}"), "no core dumps");
+    // The worker looks at the seals, and maps that memory to be read: no second copy.
+    assert!(mapped(&log) >= 2, "{log}");
+    // The maps of a process that may not be dumped are the superuser's to read.
+    if rustix::process::geteuid().is_root() {
+        let sealed = |line: &&String| {
+            line.contains(" r--p ") && line.ends_with("/memfd:mien-model (deleted)")
+        };
+        assert!(maps.iter().any(|line| sealed(&line)), "{maps:?}");
+        assert!(maps.iter().all(|line| sealed(&line)), "{maps:?}");
+    }
+}
+
+/// How often the log shows a descriptor whose seals are looked at, and then its pages mapped.
+fn mapped(log: &str) -> usize {
+    let mut sealed = BTreeSet::new();
+    let mut mapped = 0;
+    for line in log.lines() {
+        let (thread, call) = line.split_once(' ').unwrap_or_default();
+        let call = call.trim_start();
+        if call.contains("F_GET_SEALS") && call.contains("F_SEAL_WRITE") {
+            let fd = call.trim_start_matches("fcntl(").split(',').next().unwrap_or_default();
+            sealed.insert((thread, fd));
+        }
+        let map = call.split_once("PROT_READ, MAP_PRIVATE, ").filter(|_| call.starts_with("mmap("));
+        if let Some((_, rest)) = map {
+            let fd = rest.split(',').next().unwrap_or_default();
+            mapped += usize::from(sealed.remove(&(thread, fd)));
+        }
+    }
+    mapped
+}
+
+/// The lines that name a memfd in the maps of workers, for as long as `run` runs.
+fn maps_of_workers(run: &mut Child) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    while run.try_wait().unwrap().is_none() {
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let at = entry.path();
+            let command = fs::read(at.join("cmdline")).unwrap_or_default();
+            let program = env!("CARGO_BIN_EXE_mien").as_bytes();
+            if !command.starts_with(program) || !command[program.len()..].starts_with(b"\0worker\0")
+            {
+                continue;
+            }
+            let maps = fs::read_to_string(at.join("maps")).unwrap_or_default();
+            let named = maps.lines().filter(|line| line.contains("memfd:")).map(str::to_owned);
+            lines.extend(named);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    lines
 }
 
 /// A made model as two versions, each a package for this home.

@@ -80,6 +80,12 @@ fn keys(desk: &Desk, findings: &mut Vec<Finding>) {
         (State::Warn, "can't be locked (RLIMIT_MEMLOCK): without MemorySwapMax=0 it may be swapped")
     };
     add("memory of models", state, detail.to_owned());
+    let (state, detail) = if memfd::never_dump() {
+        (State::Ok, "off: neither a model nor a key reaches a file when the program dies")
+    } else {
+        (State::Bad, "can't be turned off: a model or a key may reach a file when the program dies")
+    };
+    add("core dumps", state, detail.to_owned());
 }
 
 fn models(desk: &Desk, findings: &mut Vec<Finding>) -> Result<()> {

@@ -140,12 +140,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Load`, `Contract`.
-    fn load(
-        &self,
-        manifest: &Manifest,
-        contract: &Contract,
-        bytes: Vec<u8>,
-    ) -> Result<Self::Session>;
+    fn load(&self, manifest: &Manifest, contract: &Contract, bytes: &[u8])
+    -> Result<Self::Session>;
 
     // ---- pictures in and out
 

@@ -32,7 +32,7 @@ impl<B: Backend> Embedder<B> {
     ///
     /// # Errors
     /// `Slot` for another family, `Engine` when the model can't be loaded.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         if (manifest.role, manifest.family) != (Role::Embedder, Family::ArcFace) {
             let detail = "recognition takes the family arcface".to_owned();
             return Err(Error::Slot { model: manifest.id, detail });

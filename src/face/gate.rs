@@ -82,7 +82,7 @@ impl<B: Backend> Gate<B> {
     ///
     /// # Errors
     /// `Slot` for another family, `Engine` when the model can't be loaded.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         if (manifest.role, manifest.family) != (Role::Gate, Family::OpenNsfw) {
             return Err(Error::Slot {
                 model: manifest.id,

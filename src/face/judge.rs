@@ -55,7 +55,7 @@ impl<B: Backend> Judge<B> {
     ///
     /// # Errors
     /// `Slot` for another family, `Engine` when the model can't be loaded.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         if (manifest.role, manifest.family) != (Role::Judge, Family::DlibResNet) {
             let detail = "the judge takes the family dlibresnet".to_owned();
             return Err(Error::Slot { model: manifest.id, detail });

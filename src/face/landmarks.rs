@@ -74,7 +74,7 @@ impl<B: Backend> Landmarker<B> {
     ///
     /// # Errors
     /// `Slot` for another family, `Engine` when the model can't be loaded.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         if (manifest.role, manifest.family) != (Role::Landmarks, Family::FaceMesh) {
             let detail = "landmarks take the family facemesh".to_owned();
             return Err(Error::Slot { model: manifest.id, detail });

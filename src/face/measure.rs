@@ -20,7 +20,7 @@ const SCORE: f32 = 0.5;
 const SAME_FACE: f32 = 0.3;
 
 /// A model as it came: what it says of itself, and its file.
-pub type Given = (Manifest, Vec<u8>);
+pub type Given<'a> = (Manifest, &'a [u8]);
 
 /// Sums on the way to a distance.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Sums {
 /// `Face` when no face is to be seen; of the stages.
 pub fn distance<B: Backend>(
     models: &mut Models<B>,
-    (reference, candidate): (Given, Given),
+    (reference, candidate): (Given<'_>, Given<'_>),
     detect: &Detect,
     pictures: Vec<Rgb>,
     meter: &mut Meter<'_>,

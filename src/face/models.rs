@@ -73,7 +73,7 @@ impl<B: Backend> Models<B> {
     /// # Errors
     /// `Slot` when role and family don't meet, `Engine` when the model can't be loaded: then what
     /// stood there stays.
-    pub fn load(&mut self, manifest: Manifest, bytes: Vec<u8>) -> Result<()> {
+    pub fn load(&mut self, manifest: Manifest, bytes: &[u8]) -> Result<()> {
         let backend = &*self.backend;
         match manifest.role {
             Role::Detector => {
@@ -175,11 +175,11 @@ mod tests {
             &[("output", &[1, 3, 32, 32], &[0.0; 3 * 32 * 32])],
         )
         .bytes();
-        models.load(manifest("ghost", Role::Swapper, Family::Ghost), bytes).unwrap();
+        models.load(manifest("ghost", Role::Swapper, Family::Ghost), &bytes).unwrap();
         assert!(models.has(Role::Swapper) && !models.has(Role::Crossface));
         assert!(matches!(models.has_generator(&id), Err(Error::Slot { .. })));
         let beside = manifest("ghost-crossface", Role::Crossface, Family::Crossface);
-        models.load(beside, Model::identity(&[1, 4]).bytes()).unwrap();
+        models.load(beside, &Model::identity(&[1, 4]).bytes()).unwrap();
         assert!(models.generator(&id).unwrap().1.is_some());
     }
 }

@@ -37,7 +37,7 @@ impl<B: Backend> Segmenter<B> {
     ///
     /// # Errors
     /// `Slot` for another family, `Engine` when the model can't be loaded.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         if (manifest.role, manifest.family) != (Role::Segmenter, Family::Selfie) {
             let detail = "segmentation takes the family selfie".to_owned();
             return Err(Error::Slot { model: manifest.id, detail });

@@ -14,6 +14,7 @@ use std::time::Duration;
 use memmap2::{Advice, MmapMut, MmapOptions};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 use crate::digest::Hasher;
 use crate::errors::{Error, Result};
@@ -102,6 +103,15 @@ impl Filling {
         seal(&file).map_err(|errno| Error::Memory { source: errno.into() })?;
         Ok(file.into())
     }
+}
+
+/// Leaves this process out of core dumps, whole: keys and models pass through it. True when both
+/// of the kernel's ways hold.
+pub fn never_dump() -> bool {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let limited = setrlimit(Resource::Core, none).is_ok();
+    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok();
+    limited && hidden
 }
 
 /// True when the kernel would keep a model of this size out of swap while it is opened.

@@ -14,10 +14,10 @@ use mien_face::policy::Policy;
 use crate::clip::{Changes, Stages, is_clip};
 use crate::fault::words;
 use crate::link::{Outbox, Work};
-use crate::load::{self, Coming};
+use crate::load::Coming;
 use crate::meter::Pulse;
 use crate::still::{Desk, Files};
-use crate::{Error, Result, sandbox};
+use crate::{Error, Result, sandbox, sealed};
 
 /// Everything that requests are carried out with.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl<B: Backend> Compute<B> {
             Request::Load(manifest) => {
                 self.pulse.enter(Stage::Load)?;
                 let (id, start) = (manifest.id.clone(), self.machine.mono());
-                let loaded = load::model(&mut self.models, manifest, files.take()?);
+                let loaded = sealed::model(&mut self.models, manifest, &files.take()?);
                 let ms = self.machine.mono().since(start).as_secs_f32() * 1e3;
                 return Ok(Some(match loaded {
                     Ok(()) => Event::Loaded { model: id, ms },

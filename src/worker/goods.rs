@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::meter::JobClock;
 use crate::still::{Desk, Files};
-use crate::{Error, Result, load};
+use crate::{Error, Result, sealed};
 
 impl<B: Backend> Desk<'_, B> {
     /// How far a model is from the reference of its role, on the pictures that follow.
@@ -29,7 +29,7 @@ impl<B: Backend> Desk<'_, B> {
         detect: &Detect,
         mut files: Files,
     ) -> Result<Event> {
-        let read = |files: &mut Files| load::read(&files.take()?, "model", limits::MODEL_FILE);
+        let read = |files: &mut Files| sealed::bytes(&files.take()?, "model", limits::MODEL_FILE);
         let (first, second) = (read(&mut files)?, read(&mut files)?);
         let mut pictures = Vec::new();
         while files.left() > 0 {
@@ -37,7 +37,7 @@ impl<B: Backend> Desk<'_, B> {
         }
         let clock = JobClock::new(self.pulse, self.machine, mien_base::clock::Wall(0));
         let mut meter = Meter::new(&clock);
-        let pair = ((reference, first), (candidate, second));
+        let pair = ((reference, &*first), (candidate, &*second));
         let distance = measure::distance(self.models, pair, detect, pictures, &mut meter);
         Ok(Event::Measured { job, distance: distance.map_err(Error::Face)? })
     }
@@ -49,12 +49,12 @@ impl<B: Backend> Desk<'_, B> {
     /// `Engine` when it is no model; of the descriptors.
     pub fn inspect(&mut self, job: JobId, manifest: &Manifest, mut files: Files) -> Result<Event> {
         self.pulse.enter(Stage::Load)?;
-        let bytes = load::read(&files.take()?, "model", limits::MODEL_FILE)?;
+        let bytes = sealed::bytes(&files.take()?, "model", limits::MODEL_FILE)?;
         let name = manifest.id.as_str();
         let mut survey = onnx::survey(name, &bytes).map_err(Error::Engine)?;
         let (folded, count) = onnx::fold(name, &bytes).map_err(Error::Engine)?;
         survey.folded = count;
-        let run = self.models.backend().load(manifest, &Contract::default(), folded.clone());
+        let run = self.models.backend().load(manifest, &Contract::default(), &folded);
         survey.refused = run.err().map(|error| error.to_string());
         let mut written = 0;
         let out = files.take()?;

@@ -10,6 +10,7 @@ pub mod meter;
 mod fault;
 pub mod link;
 pub mod load;
+pub mod sealed;
 pub mod sink;
 pub mod still;
 pub mod sheet;

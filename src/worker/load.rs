@@ -4,9 +4,7 @@ use std::os::fd::OwnedFd;
 
 use mien_base::consent::{ConsentRecord, SourceRecord};
 use mien_base::limits;
-use mien_base::model::Manifest;
 use mien_engine::backend::Backend;
-use mien_face::models::Models;
 use mien_face::policy::{Policy, Source};
 use mien_pixels::codec::{self, Bounds};
 use rustix::fs::FileType;
@@ -14,11 +12,11 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// Reads a whole file from its beginning.
+/// How long a regular file is.
 ///
 /// # Errors
-/// `NoFile` for what is no regular file, `TooLarge`, `File`, `Size` when it changes meanwhile.
-pub fn read(fd: &OwnedFd, what: &'static str, most: u64) -> Result<Vec<u8>> {
+/// `NoFile` for what is no regular file, `TooLarge`, `File`.
+pub fn size(fd: &OwnedFd, what: &'static str, most: u64) -> Result<u64> {
     let failed = |source| Error::File { what, verb: "read", source };
     let stat = rustix::fs::fstat(fd).map_err(failed)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -28,6 +26,16 @@ pub fn read(fd: &OwnedFd, what: &'static str, most: u64) -> Result<Vec<u8>> {
     if size > most {
         return Err(Error::TooLarge { what, found: size, most });
     }
+    Ok(size)
+}
+
+/// Reads a whole file from its beginning.
+///
+/// # Errors
+/// Of [`size`], `Size` when it changes meanwhile.
+pub fn read(fd: &OwnedFd, what: &'static str, most: u64) -> Result<Vec<u8>> {
+    let failed = |source| Error::File { what, verb: "read", source };
+    let size = size(fd, what, most)?;
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(usize::MAX));
     while (bytes.len() as u64) < size {
         let at = bytes.len() as u64;
@@ -38,20 +46,6 @@ pub fn read(fd: &OwnedFd, what: &'static str, most: u64) -> Result<Vec<u8>> {
         }
     }
     Ok(bytes)
-}
-
-/// Loads a model into its slot. The root program has checked the digest.
-///
-/// # Errors
-/// Of `read`, `Size` when it is not as long as its manifest says, `Face`.
-pub fn model<B: Backend>(models: &mut Models<B>, manifest: Manifest, fd: OwnedFd) -> Result<()> {
-    let bytes = read(&fd, "model", limits::MODEL_FILE)?;
-    drop(fd);
-    if bytes.len() as u64 != manifest.bytes {
-        let (found, expected) = (bytes.len() as u64, manifest.bytes);
-        return Err(Error::Size { what: "model", found, expected });
-    }
-    models.load(manifest, bytes).map_err(Error::Face)
 }
 
 /// A policy of which sources are still to come. The one before holds until all are there.

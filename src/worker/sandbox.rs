@@ -129,7 +129,7 @@ type Try = fn() -> std::result::Result<(), Errno>;
 /// Tries, on the calling thread, what it must not be able to do.
 #[must_use]
 pub fn attempts(thread: &str) -> Vec<Attempt> {
-    let tries: [(&str, Try); 13] = [
+    let tries: [(&str, Try); 14] = [
         ("open a file to read", || open(c"/etc/passwd".to_bytes_with_nul(), OFlags::RDONLY)),
         ("open a file to write", || {
             open(c"/tmp".to_bytes_with_nul(), OFlags::WRONLY | OFlags::TMPFILE)
@@ -149,6 +149,7 @@ pub fn attempts(thread: &str) -> Vec<Attempt> {
         ("run a program", execute),
         ("send a signal", || rustix::process::test_kill_process(rustix::process::getpid())),
         ("make memory executable", executable),
+        ("map a file to be written", shared),
     ];
     let attempt = |(what, go): (&str, Try)| Attempt {
         thread: thread.to_owned(),
@@ -209,6 +210,14 @@ fn execute() -> std::result::Result<(), Errno> {
     // exists would replace the process, this one does not.
     unsafe { libc::execve(program.as_ptr(), &raw const end, &raw const end) };
     through(Err(last()))
+}
+
+fn shared() -> std::result::Result<(), Errno> {
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: standard input is /dev/null, which can't be mapped: where the call is not refused
+    // before, it fails with ENODEV, and nothing is mapped.
+    let page = unsafe { libc::syscall(libc::SYS_mmap, 0, 4096, prot, flags, 0, 0) };
+    if page == -1 && last() != Errno::NODEV { Err(last()) } else { Ok(()) }
 }
 
 fn executable() -> std::result::Result<(), Errno> {

@@ -75,7 +75,7 @@ impl Backend for Cpu {
         "cpu"
     }
 
-    fn load(&self, manifest: &Manifest, contract: &Contract, bytes: Vec<u8>) -> Result<Session> {
+    fn load(&self, manifest: &Manifest, contract: &Contract, bytes: &[u8]) -> Result<Session> {
         Session::load(manifest.id.as_str(), contract, bytes, &self.shared)
     }
 

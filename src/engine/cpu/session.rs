@@ -156,7 +156,7 @@ impl Session {
     pub(super) fn load(
         name: &str,
         contract: &Contract,
-        bytes: Vec<u8>,
+        bytes: &[u8],
         shared: &Shared,
     ) -> Result<Self> {
         let load = |detail: String| Error::Load { model: name.to_owned(), detail };
@@ -164,7 +164,7 @@ impl Session {
         if bytes.len() as u64 > MODEL_FILE {
             return Err(load(format!("{} bytes are more than {MODEL_FILE}", bytes.len())));
         }
-        let facts = onnx::facts(&bytes).map_err(load)?;
+        let facts = onnx::facts(bytes).map_err(load)?;
         if !contract.inputs.is_empty() && contract.inputs.len() != facts.inputs.len() {
             let (has, needs) = (facts.inputs.len(), contract.inputs.len());
             return Err(broken(format!("it has {has} inputs where {needs} are needed")));
@@ -181,7 +181,7 @@ impl Session {
         let compiled = if shared.only_rten {
             Err("rten is asked for".to_owned())
         } else {
-            ours(&bytes, (&from, &shapes), &to)
+            ours(bytes, (&from, &shapes), &to)
         };
         let runtime = match compiled {
             Ok((network, order)) => {
@@ -190,7 +190,7 @@ impl Session {
             Err(_) => {
                 let pool = Arc::clone(&shared.pool);
                 let ports = (facts.inputs.len(), facts.outputs.len());
-                let rten = Rten::load(bytes, pool, (&from, &to), ports).map_err(load)?;
+                let rten = Rten::load(bytes.to_vec(), pool, (&from, &to), ports).map_err(load)?;
                 Runtime::Rten(Box::new(rten))
             }
         };

@@ -24,7 +24,7 @@ fn manifest() -> Manifest {
 }
 
 pub(super) fn load(cpu: &Cpu, bytes: Vec<u8>) -> crate::Result<super::Session> {
-    cpu.load(&manifest(), &Contract::default(), bytes)
+    cpu.load(&manifest(), &Contract::default(), &bytes)
 }
 
 #[test]

@@ -34,7 +34,7 @@ type Loaded<B> = std::result::Result<<B as Backend>::Session, Error>;
 
 fn load<B: Backend>(backend: &B, model: &Model, contract: &Contract) -> Loaded<B> {
     let manifest = manifest().map_err(|detail| Error::Picture { what: detail })?;
-    backend.load(&manifest, contract, model.bytes())
+    backend.load(&manifest, contract, &model.bytes())
 }
 
 fn run<B: Backend>(
@@ -217,7 +217,7 @@ fn bad_files<B: Backend>(backend: &B, _: &Tolerance) -> Checked {
     files.extend([good.len() / 2, good.len() - 1].map(|n| good[..n].to_vec()));
     for file in files {
         let length = file.len();
-        let answer = backend.load(&manifest()?, &Contract::default(), file).map(|_| ());
+        let answer = backend.load(&manifest()?, &Contract::default(), &file).map(|_| ());
         let refused = matches!(answer, Err(Error::Load { .. }));
         holds(refused, || format!("{length} bytes give {answer:?}"))?;
     }

@@ -213,7 +213,7 @@ impl<B: Backend> Detector<B> {
     ///
     /// # Errors
     /// `Slot` when the family is no detector's, `Engine` when the model can't be loaded.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         let feed = feed(manifest.family).filter(|_| manifest.role == Role::Detector);
         let Some(mut feed) = feed else {
             let detail = format!("family {:?} does not find faces", manifest.family);

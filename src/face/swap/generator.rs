@@ -84,7 +84,7 @@ impl<B: Backend> Crossface<B> {
     ///
     /// # Errors
     /// `Slot` for another family, `Engine` when the model can't be loaded.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         if (manifest.role, manifest.family) != (Role::Crossface, Family::Crossface) {
             let detail = "a crossface slot takes the family crossface".to_owned();
             return Err(Error::Slot { model: manifest.id, detail });
@@ -158,14 +158,14 @@ impl<B: Backend> Generator<B> {
     /// # Errors
     /// `Slot` for another family, `Engine` when the model can't be loaded or, for inswapper, has
     /// no map of embeddings as its last constant.
-    pub fn load(backend: &B, manifest: Manifest, bytes: Vec<u8>) -> Result<Self> {
+    pub fn load(backend: &B, manifest: Manifest, bytes: &[u8]) -> Result<Self> {
         let slot =
             |detail: &str| Error::Slot { model: manifest.id.clone(), detail: detail.to_owned() };
         if manifest.role != Role::Swapper || Style::of(manifest.family, None).is_none() {
             return Err(slot("generators are of the families inswapper, simswap and ghost"));
         }
         let emap = (manifest.family == Family::InSwapper)
-            .then(|| onnx::constant(manifest.id.as_str(), &bytes, Constant::Last))
+            .then(|| onnx::constant(manifest.id.as_str(), bytes, Constant::Last))
             .transpose()
             .map_err(Error::engine("swap"))?;
         if emap.as_ref().is_some_and(|e| !matches!(e.shape[..], [a, b] if a * b == e.data.len())) {

@@ -117,7 +117,7 @@ impl Bench {
     }
 
     fn load(&self, family: Family, model: &Model) -> Result<Generator<Cpu>> {
-        Generator::load(&self.backend, manifest(family, Role::Swapper), model.bytes())
+        Generator::load(&self.backend, manifest(family, Role::Swapper), &model.bytes())
     }
 
     fn run(&self, generator: &mut Generator<Cpu>, weight: f32, boost: u32) -> Result<Rgb> {
@@ -130,7 +130,7 @@ impl Bench {
         let wish = Wish { consent, embedding, target: None, weight, boost };
         let named = manifest(Family::Crossface, Role::Crossface);
         let crossface = Model::identity(&[1, 4]).bytes();
-        let mut crossface = Crossface::load(backend, named, crossface).unwrap();
+        let mut crossface = Crossface::load(backend, named, &crossface).unwrap();
         let beside = generator.needs_crossface().then_some(&mut crossface);
         let mut meter = Meter::new(&self.clock);
         let face = face();
@@ -235,7 +235,7 @@ fn what_does_not_fit_is_refused() {
     let flat = model.clone().weight("last", &[3], &[1.0; 3]);
     assert!(bench.load(Family::InSwapper, &flat).is_err());
     assert!(
-        Generator::load(&bench.backend, manifest(Family::Ghost, Role::Judge), model.bytes())
+        Generator::load(&bench.backend, manifest(Family::Ghost, Role::Judge), &model.bytes())
             .is_err()
     );
 }

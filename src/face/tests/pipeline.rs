@@ -128,7 +128,7 @@ fn nothing_runs_without_the_gate() {
     let (world, _) = world::world();
     let mut models = Models::new(Arc::clone(&world));
     for (role, family, id) in world::MODELS.into_iter().filter(|m| m.0 != Role::Gate) {
-        models.load(world::manifest(role, family, id), Vec::new()).unwrap();
+        models.load(world::manifest(role, family, id), &[]).unwrap();
     }
     let Err(error) = run(&world, &mut models, &THREE, &Recipe::default()) else { panic!() };
     assert!(matches!(error, Error::NoModel { role: Role::Gate }), "{error}");

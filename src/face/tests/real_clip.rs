@@ -46,7 +46,7 @@ impl Eye {
     fn new(id: &str, family: Family) -> Self {
         let backend = real::backend();
         let (manifest, bytes) = real::model(id, Role::Detector, family);
-        let detector = Detector::load(&*backend, manifest, bytes).unwrap();
+        let detector = Detector::load(&*backend, manifest, &bytes).unwrap();
         Self { backend, detector }
     }
 
@@ -214,7 +214,7 @@ fn by_pictures(frames: &[Rgb], truths: &[[Truth; 3]], sources: [&Rgb; 2]) -> Vec
     let mut eye = Eye::new("centerface", Family::CenterFace);
     let backend = Arc::clone(&eye.backend);
     let (manifest, bytes) = real::model("facemesh468", Role::Landmarks, Family::FaceMesh);
-    let mut landmarker = Landmarker::load(&*backend, manifest, bytes).unwrap();
+    let mut landmarker = Landmarker::load(&*backend, manifest, &bytes).unwrap();
     let clock = asked::clock();
     let textures = sources.map(|picture| {
         let face = eye.faces(picture, 0.5)[0];
@@ -299,7 +299,7 @@ fn by_truth(made: &Made, sources: [&Rgb; 2]) -> Vec<Rgb> {
     let mut eye = Eye::new("centerface", Family::CenterFace);
     let backend = Arc::clone(&eye.backend);
     let (manifest, bytes) = real::model("facemesh468", Role::Landmarks, Family::FaceMesh);
-    let mut landmarker = Landmarker::load(&*backend, manifest, bytes).unwrap();
+    let mut landmarker = Landmarker::load(&*backend, manifest, &bytes).unwrap();
     let clock = asked::clock();
     let mut mesh_of = |picture: &Rgb| {
         let face = eye.faces(picture, 0.5)[0];

@@ -23,7 +23,7 @@ use real::{backend, model, models, picture};
 
 fn detector(backend: &Cpu, id: &str, family: Family) -> Detector<Cpu> {
     let (manifest, bytes) = model(id, Role::Detector, family);
-    Detector::load(backend, manifest, bytes).unwrap()
+    Detector::load(backend, manifest, &bytes).unwrap()
 }
 
 fn faces(
@@ -153,7 +153,7 @@ fn portraits_are_enrolled_and_groups_are_not() {
 fn small_detectors_find_a_portrait_and_the_mesh_agrees() {
     let backend = backend();
     let (manifest, bytes) = model("facemesh468", Role::Landmarks, Family::FaceMesh);
-    let mut landmarks = Landmarker::load(&*backend, manifest, bytes).unwrap();
+    let mut landmarks = Landmarker::load(&*backend, manifest, &bytes).unwrap();
     let clock = SystemClock::start();
     let mut five = Vec::new();
     for (id, family) in [
@@ -239,9 +239,9 @@ fn no_two_people_of_the_groups_are_taken_for_one() {
     let backend = backend();
     let mut detector = detector(&backend, "centerface", Family::CenterFace);
     let (manifest, bytes) = model("facemesh468", Role::Landmarks, Family::FaceMesh);
-    let mut landmarks = Landmarker::load(&*backend, manifest, bytes).unwrap();
+    let mut landmarks = Landmarker::load(&*backend, manifest, &bytes).unwrap();
     let (manifest, bytes) = model("mobilefacenet192", Role::Embedder, Family::ArcFace);
-    let mut embedder = Embedder::load(&*backend, manifest, bytes).unwrap();
+    let mut embedder = Embedder::load(&*backend, manifest, &bytes).unwrap();
     let clock = SystemClock::start();
     let mut meter = Meter::new(&clock);
     for name in ["sample1.jpg", "sample4.jpg", "sample5.jpg", "sample6.jpg", "solvay.png"] {

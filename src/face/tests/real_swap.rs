@@ -46,11 +46,11 @@ impl Bench {
     fn new() -> Self {
         let backend = real::backend();
         let (manifest, bytes) = real::model("centerface", Role::Detector, Family::CenterFace);
-        let detector = Detector::load(&*backend, manifest, bytes).unwrap();
+        let detector = Detector::load(&*backend, manifest, &bytes).unwrap();
         let (manifest, bytes) = real::model("facemesh468", Role::Landmarks, Family::FaceMesh);
-        let landmarker = Landmarker::load(&*backend, manifest, bytes).unwrap();
+        let landmarker = Landmarker::load(&*backend, manifest, &bytes).unwrap();
         let (manifest, bytes) = real::model("dlib_resnet128", Role::Judge, Family::DlibResNet);
-        let judge = Judge::load(&*backend, manifest, bytes).unwrap();
+        let judge = Judge::load(&*backend, manifest, &bytes).unwrap();
         Self { backend, clock: SystemClock::start(), detector, landmarker, judge }
     }
 

@@ -101,7 +101,7 @@ impl Backend for Lossy {
     fn name(&self) -> &'static str {
         "lossy"
     }
-    fn load(&self, manifest: &Manifest, contract: &Contract, bytes: Vec<u8>) -> Result<Losing> {
+    fn load(&self, manifest: &Manifest, contract: &Contract, bytes: &[u8]) -> Result<Losing> {
         let share = if manifest.family == Family::CenterFace { self.share } else { 0 };
         Ok(Losing { inner: self.cpu.load(manifest, contract, bytes)?, share, state: self.seed })
     }

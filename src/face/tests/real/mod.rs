@@ -57,7 +57,7 @@ pub(crate) fn models_on<B: Backend>(backend: Arc<B>) -> Models<B> {
         ("dlib_resnet128", Role::Judge, Family::DlibResNet),
     ] {
         let (manifest, bytes) = model(id, role, family);
-        models.load(manifest, bytes).unwrap();
+        models.load(manifest, &bytes).unwrap();
     }
     models
 }

@@ -263,7 +263,7 @@ impl Backend for World {
     fn name(&self) -> &'static str {
         "world"
     }
-    fn load(&self, manifest: &Manifest, _: &Contract, _: Vec<u8>) -> Result<Oracle> {
+    fn load(&self, manifest: &Manifest, _: &Contract, _: &[u8]) -> Result<Oracle> {
         let (faults, faces) = (Arc::clone(&self.faults), Arc::clone(&self.faces));
         Ok(Oracle { family: manifest.family, faults, faces })
     }
@@ -418,7 +418,7 @@ pub(crate) fn faulty(faults: Faults) -> (Arc<World>, Models<World>) {
     });
     let mut models = Models::new(Arc::clone(&world));
     for (role, family, id) in MODELS {
-        models.load(manifest(role, family, id), Vec::new()).unwrap();
+        models.load(manifest(role, family, id), &[]).unwrap();
     }
     (world, models)
 }
