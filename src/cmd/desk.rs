@@ -264,7 +264,7 @@ impl Desk {
     /// Records a job that failed; one that is done was recorded before its output appeared.
     fn ended<T>(&self, job: JobId, done: mien_daemon::Result<T>) -> Result<T> {
         done.map_err(|error| {
-            self.recorder.failed(job, error.kind());
+            self.recorder.failed(job, &error);
             error.into()
         })
     }

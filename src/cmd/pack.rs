@@ -16,6 +16,7 @@ use mien_vault::{Home, keyring};
 use serde::Serialize;
 use std::sync::Arc;
 
+use super::deeds::Deeds;
 use super::error::{Error, Result};
 use super::model_args::{PackArgs, PackageArgs};
 use super::out;
@@ -142,9 +143,8 @@ pub(crate) fn inspect(args: &PackageArgs) -> Result<()> {
 }
 
 pub(crate) fn verify(args: &PackageArgs) -> Result<()> {
-    let packages = packages(&Home::from_env()?);
-    let package = packages.verified(&args.package)?;
-    package.check(packages.device()?)?;
+    let home = Home::from_env()?;
+    let package = packages(&home).verify(&args.package, &mut Deeds::open(&home))?;
     let shown = Shown {
         manifest: package.manifest().clone(),
         signed_by: package.keys().to_vec(),

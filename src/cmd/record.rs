@@ -77,13 +77,21 @@ impl Recorder {
     }
 
     /// A job that left nothing.
-    pub(crate) fn failed(&self, job: JobId, kind: ErrorKind) {
+    pub(crate) fn failed(&self, job: JobId, error: &mien_daemon::Error) {
+        let refusal = error.refusal();
+        let kind = error.kind();
         let row = match kind {
+            _ if refusal.is_some() => Kind::Refused,
             ErrorKind::NoConsent | ErrorKind::ContentRefused => Kind::Refused,
             ErrorKind::Quarantined => Kind::Fault,
             _ => Kind::Job,
         };
-        let body = json!({ "outcome": "failed", "reason": kind.reason() });
+        let mut body = json!({ "outcome": "failed", "reason": kind.reason() });
+        if let Some(refusal) = refusal {
+            // The package that was to serve, and why it does not.
+            body["reason"] = refusal.code().into();
+            body["what"] = error.to_string().into();
+        }
         self.aside(self.entry(row, body).of_job(job));
     }
 

@@ -7,6 +7,7 @@ use mien_base::id::{IdentityId, JobId};
 use mien_base::report::Failure;
 use mien_base::wire::Stage;
 use mien_base::wire::fds::WireError;
+use mien_vault::refusal::Reason;
 use rustix::io::Errno;
 
 use crate::audit::{BadEntry, Fault};
@@ -127,6 +128,15 @@ fn stage_words(stage: Option<Stage>) -> String {
 }
 
 impl Error {
+    /// Why a package was refused, when that is what happened.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<Reason> {
+        match self {
+            Self::Vault(error) => error.reason(),
+            _ => None,
+        }
+    }
+
     /// The kind, decided once.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

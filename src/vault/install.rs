@@ -6,9 +6,8 @@
 //!                                                       ─▶ slots.json names it: it serves
 //! ```
 
-use std::fs::{self, OpenOptions};
-use std::io::{Read, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -26,10 +25,11 @@ use crate::manifest::{Bounds, Manifest, Version};
 use crate::package::{self, Package, Rules, Unverified, Verified};
 use crate::random::{Random, SystemRandom};
 use crate::refusal::Reason;
-use crate::seal::CHUNK;
 use crate::settings::Settings;
 use crate::slots::Slots;
 use crate::trust::{KeyRole, TrustStore, TrustedKey};
+
+mod part;
 
 /// Ending of a package's file name.
 pub const ENDING: &str = "mienpkg";
@@ -196,11 +196,19 @@ impl Packages {
     /// is audited.
     pub fn install(&self, path: &Path, audit: &mut dyn AuditSink) -> Result<Manifest> {
         let installed = self.take_in(path, audit);
-        if let Err(Error::Refused { what, reason, why }) = &installed {
-            let body = json!({ "what": what, "reason": reason.code(), "why": why });
-            audit.append(Deed::Refused, body).map_err(|source| Error::Audit { source })?;
-        }
-        installed
+        told(installed, audit)
+    }
+
+    /// Checks a package as [`install`](Self::install) does, every chunk of it, and takes nothing in.
+    ///
+    /// # Errors
+    /// Of [`verified`](Self::verified) and `Package::check`; `Audit`. A refusal is audited.
+    pub fn verify(&self, path: &Path, audit: &mut dyn AuditSink) -> Result<Package<Verified>> {
+        let verified = self.verified(path).and_then(|package| {
+            package.check(self.device()?)?;
+            Ok(package)
+        });
+        told(verified, audit)
     }
 
     fn take_in(&self, path: &Path, audit: &mut dyn AuditSink) -> Result<Manifest> {
@@ -215,7 +223,7 @@ impl Packages {
         }
         let part = self.incoming(&package, size)?;
         let whole = |again: bool| -> Result<()> {
-            copy(path, &part, size, again)?;
+            part::grow(path, &part, size, again)?;
             self.verified(&part)?.check(self.device()?)
         };
         // What an earlier try left may be of another file: then all of it is copied anew.
@@ -387,27 +395,25 @@ impl Packages {
             self.put_into_use(manifest, true, audit)?;
             Ok(manifest.clone())
         });
-        if let Err(Error::Refused { what, reason, why }) = &done {
-            let body = json!({ "what": what, "reason": reason.code(), "why": why });
-            audit.append(Deed::Refused, body).map_err(|source| Error::Audit { source })?;
-        }
-        done
+        told(done, audit)
     }
 
     /// Goes back to the version that served before.
     ///
     /// # Errors
     /// `Slot` when there is none; of [`version`](Self::version): below the rollback floor there
-    /// is no way back.
+    /// is no way back. A refusal is audited.
     pub fn rollback(&self, id: &ModelId, audit: &mut dyn AuditSink) -> Result<Manifest> {
         let _lock = self.lock()?;
         let none =
             || Error::Slot { id: id.clone(), why: "has no version to go back to".to_owned() };
         let previous = self.slots()?.slot(id).previous.ok_or_else(none)?;
-        let package = self.version(id, previous)?;
-        package.check(self.device()?)?;
-        self.put_into_use(package.manifest(), false, audit)?;
-        Ok(package.manifest().clone())
+        let done = self.version(id, previous).and_then(|package| {
+            package.check(self.device()?)?;
+            self.put_into_use(package.manifest(), false, audit)?;
+            Ok(package.manifest().clone())
+        });
+        told(done, audit)
     }
 
     /// Removes one version that does not serve, or all of a model.
@@ -479,24 +485,13 @@ impl Packages {
     }
 }
 
-/// Brings `to` to the `size` bytes of `from`: goes on where an earlier try stopped, or `again`.
-fn copy(from: &Path, to: &Path, size: u64, again: bool) -> Result<()> {
-    let mut source = files::open_regular(from)?;
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(again).mode(0o600);
-    let mut part = options.open(to).map_err(files::io("create", to))?;
-    let there = part.metadata().map_err(files::io("read", to))?.len().min(size);
-    source.seek(SeekFrom::Start(there)).map_err(files::io("read", from))?;
-    part.set_len(there).map_err(files::io("write", to))?;
-    part.seek(SeekFrom::Start(there)).map_err(files::io("write", to))?;
-    let mut source = source.take(size - there);
-    let mut chunk = vec![0; CHUNK];
-    loop {
-        let n = source.read(&mut chunk).map_err(files::io("read", from))?;
-        let Some(bytes) = chunk.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
-        part.write_all(bytes).map_err(files::io("write", to))?;
+/// Puts a refusal into the record before it is told.
+fn told<T>(done: Result<T>, audit: &mut dyn AuditSink) -> Result<T> {
+    if let Err(Error::Refused { what, reason, why }) = &done {
+        let body = json!({ "what": what, "reason": reason.code(), "why": why });
+        audit.append(Deed::Refused, body).map_err(|source| Error::Audit { source })?;
     }
-    part.sync_all().map_err(files::io("write", to))
+    done
 }
 
 #[cfg(test)]

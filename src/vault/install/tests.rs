@@ -11,6 +11,7 @@ use crate::files::tests::Scratch;
 use crate::keyslot::{Keeper, KeyFile};
 use crate::manifest::tests::manifest;
 use crate::random::tests::Counted;
+use crate::seal::CHUNK;
 use crate::sign::tests::key;
 use crate::trust::tests::{NOW, trusted};
 
