@@ -1,9 +1,11 @@
-//! How an action is written in arguments, rule files and reports: `blur:0.25`, `swap:alice`, `pass`.
+//! How actions and zones are written in arguments, files and reports: `blur:0.25`, `swap:alice`, `pass`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::recipe::{Action, Anonymise, Swap};
+use crate::limits;
+use crate::recipe::{Action, Anonymise, Swap, Zone};
 
 /// Default colour of a solid cover.
 pub const GREY: [u8; 3] = [127; 3];
@@ -126,6 +128,67 @@ fn anonymise(name: &str, value: Option<&str>, text: &str) -> Result<Anonymise, B
     }
 }
 
+/// An action as users write it, which may name a picture: `image=FILE`.
+///
+/// # Errors
+/// As `Action::from_str`; `Value` for an `image` without a file.
+pub fn action(text: &str) -> Result<(Action, Option<PathBuf>), BadAction> {
+    let image = || Action::Anonymise(Anonymise::Image);
+    let bare = |value: &str| BadAction::Value {
+        action: "image",
+        value: value.to_owned(),
+        wanted: "write image=FILE",
+    };
+    match text.strip_prefix("image=") {
+        Some("") => Err(bare("")),
+        Some(file) => Ok((image(), Some(PathBuf::from(file)))),
+        None => match text.parse()? {
+            Action::Anonymise(Anonymise::Image) => Err(bare(text)),
+            action => Ok((action, None)),
+        },
+    }
+}
+
+/// A zone that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no zone; write `x0,y0,x1,y1` or at least three corners `x,y x,y x,y`, each 0 to 100 percent"
+)]
+pub struct BadZone(String);
+
+impl FromStr for Zone {
+    type Err = BadZone;
+
+    /// `x0,y0,x1,y1` or `x,y x,y x,y …`, in percent.
+    fn from_str(text: &str) -> Result<Self, BadZone> {
+        let bad = || BadZone(printable(text));
+        let numbers = |part: &str| {
+            part.split(',')
+                .map(|n| n.trim().parse::<f32>().ok().filter(|n| (0.0..=100.0).contains(n)))
+                .map(|n| n.map(|n| n / 100.0))
+                .collect::<Option<Vec<f32>>>()
+        };
+        let parts: Vec<&str> = text.split_whitespace().take(limits::ZONE_POINTS + 1).collect();
+        let points = match parts.as_slice() {
+            [one] => match numbers(one).as_deref() {
+                Some(&[x0, y0, x1, y1]) if x0 < x1 && y0 < y1 => {
+                    vec![(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
+                }
+                _ => return Err(bad()),
+            },
+            many if (3..=limits::ZONE_POINTS).contains(&many.len()) => many
+                .iter()
+                .map(|part| match numbers(part).as_deref() {
+                    Some(&[x, y]) => Ok((x, y)),
+                    _ => Err(bad()),
+                })
+                .collect::<Result<_, _>>()?,
+            _ => return Err(bad()),
+        };
+        Ok(Self { points })
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,6 +233,26 @@ mod tests {
             let Err(BadAction::NotAnonymous { .. }) = text.parse::<Action>() else {
                 panic!("{text} was taken");
             };
+        }
+    }
+
+    #[test]
+    fn a_picture_is_named_where_one_is_laid_over_faces() {
+        let (action, file) = action("image=a b.png").unwrap();
+        assert_eq!((action.to_string(), file), ("image".to_owned(), Some("a b.png".into())));
+        assert_eq!(super::action("pass").unwrap(), (Action::Pass, None));
+        for bare in ["image", "image="] {
+            assert!(super::action(bare).unwrap_err().to_string().contains("image=FILE"));
+        }
+    }
+
+    #[test]
+    fn zones_are_boxes_or_polygons_in_percent() {
+        let found: Zone = "0,0,50,100".parse().unwrap();
+        assert_eq!(found.points, [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)]);
+        assert_eq!("0,0 100,0 50,100".parse::<Zone>().unwrap().points.len(), 3);
+        for bad in ["", "1,2,3", "50,0,10,10", "0,0,nan,100", "0,0,101,5", "1,1 2,2", "a"] {
+            assert!(bad.parse::<Zone>().is_err(), "{bad}");
         }
     }
 

@@ -122,3 +122,21 @@ pub const TRUSTED_KEYS: usize = 256;
 pub const SURVEYED: usize = 64;
 /// Most pictures on which two models are compared.
 pub const MEASURED: usize = 32;
+/// Most cameras of one configuration.
+pub const CAMERAS: usize = 16;
+/// Most pipelines of one configuration.
+pub const PIPELINES: usize = 32;
+/// Most outputs of one configuration.
+pub const OUTPUTS: usize = 64;
+/// Most profiles of one configuration.
+pub const PROFILES: usize = 16;
+/// Longest name of a camera, pipeline, output or profile, in bytes.
+pub const SECTION_NAME: usize = 32;
+/// Longest path of a Unix socket, in bytes.
+pub const SOCKET_PATH: usize = 107;
+/// Most user ids that may speak to the daemon.
+pub const PEERS: usize = 64;
+/// Most folders that jobs may read from, or write to.
+pub const FOLDERS: usize = 32;
+/// Most groups, and most pools, of one device.
+pub const GROUPS: usize = 32;

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use mien_base::clock::Wall;
+use mien_base::grammar;
 use mien_base::id::{DeviceId, IdentityId, JobId};
 use mien_base::limits;
 use mien_base::recipe::{
-    Action, Anonymise, Corner, Detect, Mark, Mask, MaskKind, Order, Recipe, Rule, Select,
-    SelectMode, Stands, Swap, Zone,
+    Action, Corner, Detect, Mark, Mask, MaskKind, Order, Recipe, Rule, Select, SelectMode, Stands,
+    Swap,
 };
+use mien_daemon::config::machine_number;
 
 use super::args::{
     CornerArg, DetectorArgs, LabelArg, MarkArgs, MaskArg, MaskArgs, ModeArg, OrderArg, ProcessArgs,
@@ -115,22 +117,13 @@ fn action(option: &str, how: &str, overlay: &mut Option<PathBuf>) -> Result<Acti
 }
 
 fn action_or(option: &str, how: &str, overlay: &mut Option<PathBuf>) -> Result<Action> {
-    if let Some(file) = how.strip_prefix("image=") {
-        if file.is_empty() {
-            return Err(usage(option, how, "write image=FILE"));
-        }
-        let file = PathBuf::from(file);
-        if overlay.as_ref().is_some_and(|other| *other != file) {
-            return Err(usage(option, how, "one picture for all `image` actions"));
-        }
-        *overlay = Some(file);
-        return Ok(Action::Anonymise(Anonymise::Image));
+    let (action, file) =
+        grammar::action(how).map_err(|error| Error::Usage(format!("{option}: {error}")))?;
+    if overlay.is_some() && file.is_some() && *overlay != file {
+        return Err(usage(option, how, "one picture for all `image` actions"));
     }
-    match how.parse() {
-        Ok(Action::Anonymise(Anonymise::Image)) => Err(usage(option, how, "write image=FILE")),
-        Ok(action) => Ok(action),
-        Err(error) => Err(Error::Usage(format!("{option}: {error}"))),
-    }
+    *overlay = file.or(overlay.take());
+    Ok(action)
 }
 
 fn select(args: &SelectArgs) -> Result<Select> {
@@ -156,38 +149,12 @@ fn select(args: &SelectArgs) -> Result<Select> {
         },
         position: args.position,
         reference,
-        zones: args.zones.iter().map(|text| zone(text)).collect::<Result<_>>()?,
-    })
-}
-
-/// `x0,y0,x1,y1` or `x,y x,y x,y …`, in percent.
-fn zone(text: &str) -> Result<Zone> {
-    let wanted = "`x0,y0,x1,y1` or at least three corners `x,y x,y x,y`, each 0 to 100 percent";
-    let bad = || usage("--zone", text, wanted);
-    let numbers = |part: &str| {
-        part.split(',')
-            .map(|n| n.trim().parse::<f32>().ok().filter(|n| (0.0..=100.0).contains(n)))
-            .map(|n| n.map(|n| n / 100.0))
-            .collect::<Option<Vec<f32>>>()
-    };
-    let parts: Vec<&str> = text.split_whitespace().take(limits::ZONE_POINTS + 1).collect();
-    let points = match parts.as_slice() {
-        [one] => match numbers(one).as_deref() {
-            Some(&[x0, y0, x1, y1]) if x0 < x1 && y0 < y1 => {
-                vec![(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
-            }
-            _ => return Err(bad()),
-        },
-        many if (3..=limits::ZONE_POINTS).contains(&many.len()) => many
+        zones: args
+            .zones
             .iter()
-            .map(|part| match numbers(part).as_deref() {
-                Some(&[x, y]) => Ok((x, y)),
-                _ => Err(bad()),
-            })
+            .map(|text| text.parse().map_err(|e| Error::Usage(format!("--zone: {e}"))))
             .collect::<Result<_>>()?,
-        _ => return Err(bad()),
-    };
-    Ok(Zone { points })
+    })
 }
 
 fn mask(args: &MaskArgs) -> Result<Mask> {
@@ -224,7 +191,7 @@ fn mark(args: &MarkArgs) -> Result<Mark> {
         let wanted = "1 to 64 printable ASCII characters without space, quote, backslash";
         return Err(usage("--producer", &args.producer, wanted));
     }
-    let number = args.device.unwrap_or_else(device_number);
+    let number = args.device.unwrap_or_else(machine_number);
     let device = DeviceId::new(number)
         .ok_or_else(|| usage("--device", &number.to_string(), "a number below 2^28"))?;
     Ok(Mark {
@@ -243,13 +210,6 @@ fn mark(args: &MarkArgs) -> Result<Mark> {
         },
         producer: args.producer.clone(),
     })
-}
-
-/// 28 bits that tell machines apart and do not give the machine's id away; 0 where it has none.
-fn device_number() -> u32 {
-    let Ok(machine) = std::fs::read("/etc/machine-id") else { return 0 };
-    let digest = mien_vault::digest::of(&[b"mien device ", machine.trim_ascii()].concat());
-    u32::from_str_radix(&digest[..7], 16).expect("a digest is hex")
 }
 
 /// The counter of the watermark: 16 bits of the job id, and the hour since 2026 in 16 bits.
@@ -311,16 +271,6 @@ fn rules(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn zones_are_boxes_or_polygons_in_percent() {
-        let found = zone("0,0,50,100").unwrap();
-        assert_eq!(found.points, [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)]);
-        assert_eq!(zone("0,0 100,0 50,100").unwrap().points.len(), 3);
-        for bad in ["", "1,2,3", "50,0,10,10", "0,0,nan,100", "0,0,101,5", "1,1 2,2", "a"] {
-            assert!(zone(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_rule_file_says_where_it_is_wrong() {

@@ -8,6 +8,7 @@ pub mod audit;
 #[path = "errors.rs"]
 mod errors;
 pub mod store;
+pub mod config;
 pub mod kind;
 pub mod stream;
 pub mod files;
