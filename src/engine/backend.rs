@@ -2,6 +2,7 @@
 
 use mien_base::model::Manifest;
 use mien_pixels::geometry::{Affine2, Point, Roi, Size};
+pub use mien_pixels::skin::Likeness;
 use mien_pixels::view::{Grey, Rgb};
 
 use crate::Result;
@@ -90,17 +91,6 @@ pub struct Tone {
     pub rim: f32,
     /// Deviation of that low-pass in pixels.
     pub sigma: f32,
-}
-
-/// What counts as like a sample of colours: distances from its median, in robust deviations.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Likeness {
-    /// Alpha is 255 up to here,
-    pub near: f32,
-    /// and 0 from here on.
-    pub far: f32,
-    /// Pixels by which the unlike part grows, softly.
-    pub grow: f32,
 }
 
 /// One model on one device. Not shared between threads.

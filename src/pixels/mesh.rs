@@ -1,10 +1,11 @@
 //! Warps a picture by triangles: each destination pixel is looked up in the source.
 
 use crate::geometry::{Point, Roi, Size};
+use crate::resize::resize;
 use crate::view::{Grey, Image, Rgb, View};
 
-/// Most times the source is halved before it is sampled, so that a small copy does not alias.
-const HALVINGS: u32 = 6;
+/// The most that a source is made smaller before it is sampled, so that a small copy does not alias.
+const REDUCED: f64 = 64.0;
 
 /// Warps `src` so that each triangle of `from` lands on the same triangle of `to`.
 ///
@@ -27,13 +28,14 @@ pub fn warp(
         return;
     }
     let (area_from, area_to) = areas(from, to, triangles);
-    let reduced = reduce(src, from, (area_from / area_to.max(1e-6)).sqrt());
-    let (view, shift, scale) = match &reduced {
-        Some(r) => (r.image.view(), r.shift, r.scale),
-        None => (src, 0.0, 1.0),
+    let reduced = reduce(src, (area_from / area_to.max(1e-6)).sqrt());
+    let (view, scale) = match &reduced {
+        Some(r) => (r.image.view(), r.scale),
+        None => (src, (1.0, 1.0)),
     };
-    // A pixel centre of the picture halved n times stands between those it was made of.
-    let place = |p: Point| ((f64::from(p.x) + shift) * scale, (f64::from(p.y) + shift) * scale);
+    // Pixel centres stand half a pixel in, in both.
+    let at = |v: f32, scale: f64| (f64::from(v) + 0.5) * scale - 0.5;
+    let place = |p: Point| (at(p.x, scale.0), at(p.y, scale.1));
     let width = roi.width as usize;
     for t in triangles {
         let Some((f, d)) = corners(from, t).zip(corners(to, t)) else { continue };
@@ -199,47 +201,25 @@ fn sample(view: View<'_, 3>, x: f32, y: f32) -> [u8; 3] {
     })
 }
 
+/// A smaller source, and what its pixels are of the source's.
 struct Reduced {
     image: Rgb,
-    shift: f64,
-    scale: f64,
+    scale: (f64, f64),
 }
 
-/// The source halved until one of its pixels is about one of the destination's.
-fn reduce(src: View<'_, 3>, from: &[Point], scale: f64) -> Option<Reduced> {
-    let times = if scale.is_finite() { scale.max(1.0).log2().round() as u32 } else { 0 };
-    let times = times.min(HALVINGS);
-    if times == 0 || from.is_empty() {
+/// The source made smaller until one of its pixels is about one of the destination's: by the exact
+/// ratio, so that a face that comes nearer never jumps from one sharpness to the next.
+fn reduce(src: View<'_, 3>, scale: f64) -> Option<Reduced> {
+    if !scale.is_finite() || scale <= 1.0 {
         return None;
     }
-    let mut image = halve(src);
-    for _ in 1..times {
-        image = halve(image.view());
-    }
-    let factor = f64::from(1u32 << times);
-    Some(Reduced { image, shift: 0.5 - factor / 2.0, scale: 1.0 / factor })
-}
-
-/// Half as large by the mean of four; an odd last row or column is repeated.
-fn halve(src: View<'_, 3>) -> Rgb {
     let size = src.size();
-    let half = Size::new(size.width.div_ceil(2).max(1), size.height.div_ceil(2).max(1));
-    let mut data = Vec::with_capacity(half.width as usize * half.height as usize * 3);
-    for y in 0..half.height {
-        let top = src.row(2 * y);
-        let bottom = src.row((2 * y + 1).min(size.height - 1));
-        for x in 0..half.width as usize {
-            let (a, b) = (2 * x * 3, (2 * x + 1).min(size.width as usize - 1) * 3);
-            for c in 0..3 {
-                let sum = u16::from(top[a + c])
-                    + u16::from(top[b + c])
-                    + u16::from(bottom[a + c])
-                    + u16::from(bottom[b + c]);
-                data.push(((sum + 2) / 4) as u8);
-            }
-        }
-    }
-    Image::from_vec(half, data).expect("made to fit")
+    let less = |n: u32| ((f64::from(n) / scale.min(REDUCED)).round() as u32).max(1);
+    let mut image = Rgb::filled(Size::new(less(size.width), less(size.height)), [0; 3]);
+    resize(src, &mut image.view_mut());
+    let to = image.size();
+    let ratio = |to: u32, from: u32| f64::from(to) / f64::from(from);
+    Some(Reduced { image, scale: (ratio(to.width, size.width), ratio(to.height, size.height)) })
 }
 
 #[cfg(test)]

@@ -13,13 +13,16 @@ const LEAST: [f32; 3] = [3.5, 2.0, 2.5];
 
 /// What counts as like a sample: distances from its median, in robust deviations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Like {
+pub struct Likeness {
     /// Alpha is 255 up to here,
     pub near: f32,
     /// and 0 from here on.
     pub far: f32,
-    /// Pixels by which the unlike part grows, softly.
+    /// Pixels by which the unlike part grows, and lone pixels of it vanish; 0 for neither.
     pub grow: f32,
+    /// Share of unlike surroundings, beyond a twentieth, within which a grown part sets in: a
+    /// larger one keeps its edge from shimmering where the picture moves.
+    pub soft: f32,
 }
 
 /// Where `picture` has the colours that it has where `sample` is above one half: 255 where it is
@@ -29,7 +32,7 @@ pub struct Like {
 /// # Panics
 /// When the sizes differ.
 #[must_use]
-pub fn likeness(picture: View<'_, 3>, sample: &Grey, like: &Like) -> Grey {
+pub fn likeness(picture: View<'_, 3>, sample: &Grey, like: &Likeness) -> Grey {
     let size = picture.size();
     assert_eq!(size, sample.size());
     let mut out = Grey::filled(size, [255]);
@@ -48,7 +51,7 @@ pub fn likeness(picture: View<'_, 3>, sample: &Grey, like: &Like) -> Grey {
         gaussian(&mut unlike, w, h, like.grow.min(w.max(h) as f32));
     }
     for (a, u) in out.bytes_all_mut().iter_mut().zip(&unlike) {
-        let u = if like.grow >= 0.5 { smooth((u[0] - 0.05) / 0.2) } else { u[0] };
+        let u = if like.grow >= 0.5 { smooth((u[0] - 0.05) / like.soft.max(1e-3)) } else { u[0] };
         *a = ((1.0 - u) * 255.0 + 0.5) as u8;
     }
     out
@@ -224,7 +227,7 @@ mod tests {
 
     const SIZE: Size = Size::new(60, 40);
     const SKIN: [u8; 3] = [205, 160, 140];
-    const LIKE: Like = Like { near: 3.0, far: 5.0, grow: 0.0 };
+    const LIKE: Likeness = Likeness { near: 3.0, far: 5.0, grow: 0.0, soft: 0.2 };
 
     fn picture(pixel: impl Fn(u32, u32) -> [u8; 3]) -> Rgb {
         let pixel = &pixel;
@@ -255,7 +258,7 @@ mod tests {
     #[test]
     fn the_unlike_part_grows_by_what_is_asked() {
         let sample = Grey::filled(SIZE, [255]);
-        let like = likeness(face().view(), &sample, &Like { grow: 3.0, ..LIKE });
+        let like = likeness(face().view(), &sample, &Likeness { grow: 3.0, ..LIKE });
         assert!(like.view().pixel(22, 5)[0] < 128, "{:?}", like.view().pixel(22, 5));
         assert_eq!(like.view().pixel(28, 5), [255]);
     }

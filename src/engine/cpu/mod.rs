@@ -173,8 +173,7 @@ impl Backend for Cpu {
     ) -> Result<Alpha> {
         ops::same("likeness", roi.size(), sample.0.size())?;
         let view = ops::part("likeness", &picture.0, roi)?;
-        let Likeness { near, far, grow } = *like;
-        Ok(Alpha(skin::likeness(view, &sample.0, &skin::Like { near, far, grow })))
+        Ok(Alpha(skin::likeness(view, &sample.0, like)))
     }
 
     fn fill(&self, picture: &mut Picture, keep: &Alpha) -> Result<()> {

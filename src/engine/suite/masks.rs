@@ -184,7 +184,7 @@ fn likeness<B: Backend>(backend: &B, _: &Tolerance) -> Checked {
     let held = got(backend.adopt(rgb))?;
     let at = roi(10, 0, 90, 80);
     let sample = got(backend.adopt_alpha(grey(90, 80, |x, _| 255 * u8::from(x < 25))))?;
-    let like = Likeness { near: 3.0, far: 6.0, grow: 0.0 };
+    let like = Likeness { near: 3.0, far: 6.0, grow: 0.0, soft: 0.2 };
     let alpha = got(backend.release_alpha(got(backend.likeness(&held, at, &sample, &like))?))?;
     for (x, y) in [(5, 10), (20, 70), (70, 40), (85, 5)] {
         let v = alpha.view().pixel(x, y)[0];

@@ -209,7 +209,7 @@ impl<B: Backend> Swap<'_, B> {
             return Ok(alpha);
         }
         let sample = self.vertices(&zone::SAMPLE, roi)?;
-        let like = Likeness { near: 4.5, far: 7.5, grow: 0.035 * self.eyes };
+        let like = Likeness { near: 4.0, far: 9.0, grow: 0.035 * self.eyes, soft: 0.4 };
         let mut keep = self.backend.likeness(picture, roi, &sample, &like)?;
         let mut elsewhere = self.vertices(&zone::FOREHEAD, roi)?;
         self.backend.invert(&mut elsewhere)?;

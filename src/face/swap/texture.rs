@@ -21,7 +21,7 @@ const FACING: (f32, f32) = (0.12, 0.45);
 /// How far the target's own brows show where the source's were behind a rim.
 const HIDDEN_BROWS: f32 = 0.45;
 /// What is not skin where a rim may lie.
-const RIM: Likeness = Likeness { near: 2.5, far: 4.0, grow: 0.0 };
+const RIM: Likeness = Likeness { near: 2.5, far: 4.0, grow: 0.0, soft: 0.2 };
 
 /// The skin of a source, laid flat; made once, used for each face.
 pub struct Texture<B: Backend> {
@@ -186,10 +186,10 @@ impl<B: Backend> Bake<'_, B> {
     fn clean(&self, skin: &B::Picture, spectacles: bool) -> mien_engine::Result<B::Alpha> {
         let width = self.roi.width as f32;
         let sample = self.values(&zone::SAMPLE)?;
-        let hair = Likeness { near: 3.2, far: 5.0, grow: 0.014 * width };
+        let hair = Likeness { near: 3.2, far: 5.0, grow: 0.014 * width, soft: 0.2 };
         let mut clean = self.keep(skin, &sample, &zone::FOREHEAD, &hair)?;
         if spectacles {
-            let rims = Likeness { near: 2.5, far: 4.0, grow: 0.011 * width };
+            let rims = Likeness { near: 2.5, far: 4.0, grow: 0.011 * width, soft: 0.2 };
             let sockets = self.keep(skin, &sample, &zone::SOCKETS, &rims)?;
             self.backend.meet(&mut clean, &sockets)?;
         }
