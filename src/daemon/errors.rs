@@ -84,6 +84,13 @@ pub enum Error {
     File { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("The thread that writes the database can't run")]
     StoreThread { source: std::io::Error },
+    /// A broker whose address or keys can't be used.
+    #[error("The broker `{url}` can't be used: it {why}")]
+    Broker { url: String, why: String },
+    #[error("The connection to `{url}` is gone: {why}")]
+    BrokerGone { url: String, why: String },
+    #[error("The thread `{name}` can't run")]
+    Thread { name: &'static str, source: std::io::Error },
     #[error("{0}")]
     Entry(#[from] BadEntry),
     #[error("The record does not hold: {}{}", first, more_words(*faults))]
@@ -149,6 +156,7 @@ impl Error {
             | Self::Protocol { .. }
             | Self::Crashed { .. } => ErrorKind::Worker,
             Self::Hung { .. } => ErrorKind::Late,
+            Self::BrokerGone { .. } => ErrorKind::Unreachable,
             Self::Quarantined { .. } => ErrorKind::Quarantined,
             Self::Cancelled => ErrorKind::Cancelled,
             Self::Failed(failure) => failure.kind,
@@ -167,10 +175,11 @@ impl Error {
             | Self::StoreForeign { .. }
             | Self::File { .. } => ErrorKind::Io,
             Self::StoreThread { .. }
+            | Self::Thread { .. }
             | Self::Entry(_)
             | Self::AuditBroken { .. }
             | Self::NotErased { .. } => ErrorKind::Internal,
-            Self::SigningKey { .. } => ErrorKind::Usage,
+            Self::SigningKey { .. } | Self::Broker { .. } => ErrorKind::Usage,
             Self::Credentials { .. } => ErrorKind::BadInput,
         }
     }

@@ -7,7 +7,8 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::errors::{Error, Result, sql};
 
 /// What each version adds to the one before, from 1 on. `schema.sql` is what all of them make.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql")];
 /// `mien` in ASCII, in the file's header.
 const APPLICATION: i64 = 0x6d69_656e;
 

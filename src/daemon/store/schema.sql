@@ -148,4 +148,91 @@ CREATE TRIGGER audit_segment_remains BEFORE DELETE ON audit_segment BEGIN
     SELECT RAISE(ABORT, 'a sealed segment is never deleted');
 END;
 
+-- Jobs of the fleet and of this machine's users. `document` is the signed text as it came; `state`
+-- moves only as contract/state.rs allows, and each move stands in one transaction with a row of the
+-- record and a message of the outbox. Times here are in ms since 1970. `arrival` counts jobs as they
+-- came; `asked` is what was asked of a running job (cancel, pause) and not yet answered; `crashes`
+-- counts deaths of the daemon while it ran.
+CREATE TABLE job (
+    id         TEXT PRIMARY KEY,
+    execution  BLOB NOT NULL,
+    kind       TEXT NOT NULL,
+    issuer     TEXT NOT NULL,
+    origin     TEXT NOT NULL,
+    topic      TEXT NOT NULL,
+    document   TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    ended      INTEGER NOT NULL,
+    version    INTEGER NOT NULL,
+    attempt    INTEGER NOT NULL,
+    crashes    INTEGER NOT NULL,
+    priority   INTEGER NOT NULL,
+    step       TEXT,
+    permille   INTEGER,
+    reason     TEXT,
+    pointer    TEXT,
+    detail     TEXT,
+    result     TEXT,
+    asked      TEXT,
+    boot       TEXT NOT NULL,
+    fence      INTEGER,
+    received   INTEGER NOT NULL,
+    not_before INTEGER NOT NULL,
+    updated    INTEGER NOT NULL,
+    arrival    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX job_open ON job (arrival) WHERE ended = 0;
+CREATE INDEX job_ended ON job (updated) WHERE ended = 1;
+
+-- Each try of a job: in which boot it began, and how it ended. One without an end was cut off.
+CREATE TABLE attempt (
+    job     TEXT NOT NULL,
+    n       INTEGER NOT NULL,
+    boot    TEXT NOT NULL,
+    began   INTEGER NOT NULL,
+    ended   INTEGER,
+    outcome TEXT,
+    PRIMARY KEY (job, n)
+) STRICT, WITHOUT ROWID;
+
+-- Ids of documents that were taken in, with the SHA-256 of what they said, until nobody can send
+-- them again: the same id is answered with the job's state, or refused when it says something else.
+CREATE TABLE inbox (
+    id     TEXT PRIMARY KEY,
+    digest BLOB NOT NULL,
+    until  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The highest sequence number of each signer, and which of the 1024 up to it were seen (a bit each,
+-- the lowest bit of the first byte is `top` itself): messages may overtake each other, never repeat.
+CREATE TABLE signer (
+    key  TEXT PRIMARY KEY,
+    top  INTEGER NOT NULL,
+    seen BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Messages that the broker has not acknowledged. Class 0 is never dropped, 1 for a week and up to a
+-- bound, of 2 only the newest of a topic is kept.
+CREATE TABLE outbox (
+    n       INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic   TEXT NOT NULL,
+    class   INTEGER NOT NULL,
+    retain  INTEGER NOT NULL,
+    made    INTEGER NOT NULL,
+    until   INTEGER,
+    stream  TEXT,
+    seq     INTEGER,
+    payload BLOB NOT NULL
+) STRICT;
+CREATE INDEX outbox_topic ON outbox (topic, n);
+CREATE INDEX outbox_class ON outbox (class, n);
+
+-- The last number of each stream of events, and the range of it that was dropped and not yet told.
+CREATE TABLE stream (
+    name TEXT PRIMARY KEY,
+    seq  INTEGER NOT NULL,
+    lost_from INTEGER,
+    lost_to   INTEGER
+) STRICT, WITHOUT ROWID;
+
 INSERT INTO fact (name, value) VALUES ('policy', 1);
