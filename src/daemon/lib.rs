@@ -7,6 +7,7 @@
 pub mod audit;
 #[path = "errors.rs"]
 mod errors;
+pub mod contract;
 pub mod store;
 pub mod config;
 pub mod kind;
@@ -17,5 +18,8 @@ pub mod supervise;
 pub mod live;
 #[cfg(feature = "c2pa")]
 pub mod provenance;
+pub mod jobs;
+pub mod mqtt;
+pub mod fleet;
 
 pub use errors::{Error, Result};
