@@ -17,6 +17,7 @@ use mien_vault::fetch::Selection;
 use mien_vault::{ModelSource as _, ModelStore, SourceStore as _};
 
 use super::args::DemoArgs;
+use super::demo_clip::{self, ShownClip};
 use super::desk::Desk;
 use super::error::{Error, Result};
 use super::fetch::Fetcher;
@@ -30,6 +31,9 @@ const SOURCES: [(&str, &str, &str); 2] =
     [("demo-astronaut", "astronaut.png", "demo-1"), ("demo-hopper", "hopper.jpg", "demo-2")];
 const STRANGER: &str = "carphone.png";
 const GROUP: &str = "group.png";
+/// Of the third recipe.
+pub(super) const RULES: [(&str, &str); 2] =
+    [("demo-astronaut", "swap:demo-hopper"), ("demo-hopper", "pass")];
 const DAY: u64 = 86_400;
 
 /// One picture of the demo.
@@ -53,6 +57,7 @@ struct Report {
     made: String,
     seconds: f64,
     pictures: Vec<Shown>,
+    clips: Vec<ShownClip>,
     left_out: Vec<String>,
 }
 
@@ -83,12 +88,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     } else {
         left_out.push("rules per identity: need recognition".to_owned());
     }
-    contact_sheet(&mut desk, folder, &pictures)?;
+    let clips = demo_clip::show(&mut desk, folder, (recognises, judges))?;
+    contact_sheet(&mut desk, folder, &pictures, &clips)?;
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         made: desk.wall.to_string(),
         seconds: desk.passed().as_secs_f64(),
         pictures,
+        clips,
         left_out,
     };
     finish(args, &report)
@@ -153,16 +160,20 @@ fn show(
 
 /// The third recipe: A becomes B, B is allowed, the stranger is hidden; in one pass.
 fn by_identity(desk: &mut Desk, folder: &Path, judges: bool) -> Result<Shown> {
-    let rules = [("demo-astronaut", "swap:demo-hopper"), ("demo-hopper", "pass")];
     let mut text = String::from("# Who gets what; everybody else is hidden.\n");
-    for (who, what) in rules {
+    for (who, what) in RULES {
         text.push_str(&format!("\n[[rule]]\nwho = \"{who}\"\ndo = \"{what}\"\n"));
     }
     let path = folder.join("rules.toml");
     write(&path, text.as_bytes())?;
-    let recipe = Recipe {
+    one(desk, "rules", rules(), folder.join(GROUP), folder.join("rules.png"), judges)
+}
+
+/// A becomes B, B is allowed, everybody else is hidden.
+pub(super) fn rules() -> Recipe {
+    Recipe {
         action: "blur".parse().expect("an action of ours"),
-        rules: rules
+        rules: RULES
             .iter()
             .map(|(who, what)| Rule {
                 who: who.parse().expect("a valid name"),
@@ -170,8 +181,7 @@ fn by_identity(desk: &mut Desk, folder: &Path, judges: bool) -> Result<Shown> {
             })
             .collect(),
         ..Recipe::default()
-    };
-    one(desk, "rules", recipe, folder.join(GROUP), folder.join("rules.png"), judges)
+    }
 }
 
 fn one(
@@ -190,7 +200,9 @@ fn one(
     let job = desk.next_job()?;
     let marks = desk.worker.verify(job, &Input::Path(task.output.clone()))?;
     let judged = if judges {
-        Some(judge::judge(desk, &finished.report, &task.input, &task.output)?)
+        let faces = &finished.report.faces;
+        let faces: Vec<_> = faces.iter().map(|face| (face.done.clone(), face.landmarks)).collect();
+        Some(judge::judge(desk, &faces, 0, (&task.input, &task.output))?)
     } else {
         None
     };
@@ -205,9 +217,16 @@ fn one(
     })
 }
 
-fn contact_sheet(desk: &mut Desk, folder: &Path, pictures: &[Shown]) -> Result<()> {
+/// Before and after, side by side; of clips a frame.
+fn contact_sheet(
+    desk: &mut Desk,
+    folder: &Path,
+    pictures: &[Shown],
+    clips: &[ShownClip],
+) -> Result<()> {
+    let clips = clips.iter().flat_map(|c| [c.input.clone(), c.output.clone()]);
     let pairs: Vec<PathBuf> =
-        pictures.iter().flat_map(|p| [p.input.clone(), p.output.clone()]).collect();
+        pictures.iter().flat_map(|p| [p.input.clone(), p.output.clone()]).chain(clips).collect();
     desk.sheet(&pairs, 2, (720, 480), &folder.join("contact.jpg"), 90)
 }
 
@@ -235,7 +254,8 @@ fn finish(args: &DemoArgs, report: &Report) -> Result<()> {
              \x20 mien process photo.jpg -o out.jpg --anonymise blur\n\
              \x20 mien process photo.jpg -o out.jpg --swap demo-hopper\n\
              \x20 mien process {at}/group.png -o out.png --rules {at}/rules.toml\n\
-             \x20 mien verify {at}/rules.png\n\
+             \x20 mien process {at}/faces.y4m -o out.mp4 --anonymise mosaic\n\
+             \x20 mien verify {at}/faces-swapped.mp4\n\
              \x20 mien source enrol --help        (a face of your own, with consent)\n\
              \x20 mien source forget demo-hopper  (the demo enrolled two)"
         ))?;
@@ -248,7 +268,9 @@ fn finish(args: &DemoArgs, report: &Report) -> Result<()> {
             let as_asked = p.report.faces.iter().all(|face| face.reason.is_none());
             !(p.marks.whole && judged && as_asked && !p.report.faces.is_empty())
         })
-        .map(|p| p.output.display().to_string())
+        .map(|p| &p.output)
+        .chain(report.clips.iter().filter(|clip| !clip.holds()).map(|clip| &clip.output))
+        .map(|path| path.display().to_string())
         .collect();
     if failed.is_empty() {
         return Ok(());
@@ -256,11 +278,13 @@ fn finish(args: &DemoArgs, report: &Report) -> Result<()> {
     Err(Error::Check(format!("Not as it must be: {}; see report.json", failed.join(", "))))
 }
 
+pub(super) fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn table(report: &Report) -> String {
     let mut rows = Vec::new();
     for shown in &report.pictures {
-        let name =
-            |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let inference: f32 = shown.report.stages.iter().map(|s| s.inference_ms).sum();
         let done: Vec<&str> = shown.report.faces.iter().map(|f| f.done.as_str()).collect();
         let judged = shown.judged.as_ref().map_or("not judged".to_owned(), |all| {
@@ -277,6 +301,7 @@ fn table(report: &Report) -> String {
             judged,
         ]);
     }
+    rows.extend(report.clips.iter().map(ShownClip::row));
     let header =
         ["picture", "recipe", "faces", "done", "ms", "inference", "marks", "identity (judge)"];
     let mut text = out::table(&header, &rows);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use mien_base::id::IdentityId;
 use mien_base::recipe::Action;
-use mien_base::report::PictureReport;
 use mien_base::wire::Landmarks;
 use mien_daemon::files::Input;
 use mien_vault::SourceStore as _;
@@ -43,43 +43,89 @@ impl Judgement {
     }
 }
 
+/// Of many faces in words: how many were treated as asked, and the worst of each kind.
+pub(crate) fn counted(all: &[Judgement]) -> String {
+    let kind = |judged: &Judgement| match judged.to_source {
+        Some(_) => "moved",
+        None if judged.done == "pass" => "kept",
+        None => "removed",
+    };
+    let of = |word| {
+        let all: Vec<&Judgement> = all.iter().filter(|judged| kind(judged) == word).collect();
+        let held = all.iter().filter(|judged| judged.holds).count();
+        let far = all.iter().map(|judged| judged.to_source.unwrap_or(judged.to_before));
+        let worst = if word == "removed" { far.reduce(f32::min) } else { far.reduce(f32::max) };
+        worst.map(|worst| format!("{word} {held} of {} ({worst:.2})", all.len()))
+    };
+    ["moved", "removed", "kept"].into_iter().filter_map(of).collect::<Vec<_>>().join(", ")
+}
+
 fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f32>().sqrt()
 }
 
-/// Judges every face of a processed picture.
+/// What was to be done to a face that stands there.
+pub(crate) type Done = (String, Landmarks);
+
+/// Judges faces before and after; of clips, in frame `frame`.
 pub(crate) fn judge(
     desk: &mut Desk,
-    report: &PictureReport,
-    before: &Path,
-    after: &Path,
+    faces: &[Done],
+    frame: u64,
+    (before, after): (&Path, &Path),
 ) -> Result<Vec<Judgement>> {
-    let faces: Vec<Landmarks> = report.faces.iter().map(|face| face.landmarks).collect();
-    let embed = |desk: &mut Desk, input: &Input, faces: &[Landmarks]| {
-        let job = desk.next_job()?;
-        desk.worker.judge(job, input, faces).map_err(super::error::Error::from)
-    };
-    let was = embed(desk, &Input::Path(before.to_owned()), &faces)?;
-    let is = embed(desk, &Input::Path(after.to_owned()), &faces)?;
+    let places: Vec<Landmarks> = faces.iter().map(|(_, landmarks)| *landmarks).collect();
+    let was = embed(desk, &Input::Path(before.to_owned()), (frame, &places))?;
+    let is = embed(desk, &Input::Path(after.to_owned()), (frame, &places))?;
     let mut judged = Vec::new();
-    for ((face, was), is) in report.faces.iter().zip(&was).zip(&is) {
+    for (((done, _), was), is) in faces.iter().zip(&was).zip(&is) {
         let to_before = distance(was, is);
-        let to_source = match face.done.parse::<Action>() {
-            Ok(Action::Swap(swap)) => {
-                let source = desk.sources.get(&swap.source)?;
-                let name = swap.source.to_string();
-                let portrait = Input::Bytes { name, bytes: source.portrait };
-                let of_source = embed(desk, &portrait, &[source.record.landmarks])?;
-                of_source.first().map(|of_source| distance(of_source, is))
-            }
+        let source = match done.parse::<Action>() {
+            Ok(Action::Swap(swap)) => Some(portrait(desk, &swap.source)?),
             _ => None,
         };
+        let to_source = source.as_ref().map(|source| distance(source, is));
+        // Who is swapped for himself stays.
+        let is_source = source.is_some_and(|source| distance(&source, was) < SAME);
         let holds = match to_source {
-            Some(to_source) => to_source < SAME && to_source < to_before,
-            None if face.done == "pass" => to_before < SAME,
+            Some(to_source) => to_source < SAME && (is_source || to_source < to_before),
+            None if done == "pass" => to_before < SAME,
             None => to_before > SAME,
         };
-        judged.push(Judgement { done: face.done.clone(), to_before, to_source, holds });
+        judged.push(Judgement { done: done.clone(), to_before, to_source, holds });
     }
     Ok(judged)
+}
+
+/// Which of some sources each face is, as the judge sees it.
+pub(crate) fn who<'a>(
+    desk: &mut Desk,
+    sources: &[&'a str],
+    faces: &[Landmarks],
+    frame: u64,
+    clip: &Path,
+) -> Result<Vec<Option<&'a str>>> {
+    let found = embed(desk, &Input::Path(clip.to_owned()), (frame, faces))?;
+    let mut known = Vec::new();
+    for name in sources {
+        known.push((*name, portrait(desk, &name.parse().expect("a valid name"))?));
+    }
+    let nearest = |face: &Vec<f32>| {
+        let all = known.iter().map(|(name, source)| (*name, distance(source, face)));
+        all.filter(|(_, far)| *far < SAME).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
+    };
+    Ok(found.iter().map(nearest).collect())
+}
+
+fn embed(desk: &mut Desk, input: &Input, faces: (u64, &[Landmarks])) -> Result<Vec<Vec<f32>>> {
+    let job = desk.next_job()?;
+    Ok(desk.worker.judge(job, input, faces)?)
+}
+
+/// What the judge sees in the portrait of a source.
+fn portrait(desk: &mut Desk, source: &IdentityId) -> Result<Vec<f32>> {
+    let known = desk.sources.get(source)?;
+    let portrait = Input::Bytes { name: source.to_string(), bytes: known.portrait };
+    let mut found = embed(desk, &portrait, (0, &[known.record.landmarks]))?;
+    Ok(found.pop().unwrap_or_default())
 }

@@ -19,6 +19,7 @@ mod audit;
 mod bench;
 mod check;
 mod consent;
+mod demo_clip;
 mod demo;
 mod detect;
 mod pack;

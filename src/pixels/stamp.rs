@@ -4,7 +4,7 @@
 use crate::blend;
 use crate::convert::{self, Colour};
 use crate::geometry::{Roi, Size};
-use crate::i420::{self, I420, chroma_size};
+use crate::i420::{self, I420, I420View, chroma_size};
 use crate::view::{Grey, Rgb};
 
 /// How far a frame must be turned clockwise to stand upright.
@@ -36,6 +36,27 @@ impl Turn {
         match self {
             Self::None | Self::Half => size,
             Self::Right | Self::Left => Size::new(size.height, size.width),
+        }
+    }
+
+    /// A frame as people see it.
+    ///
+    /// # Panics
+    /// When `upright` has not the size that the frame has after turning.
+    pub fn upright(self, frame: I420View<'_>, upright: &mut Rgb) {
+        let size = frame.size();
+        assert!(upright.size() == self.size(size), "the picture has the turned frame's size");
+        if self == Self::None {
+            frame.to_rgb(Roi::whole(size), &mut upright.view_mut());
+            return;
+        }
+        let mut coded = Rgb::filled(size, [0; 3]);
+        frame.to_rgb(Roi::whole(size), &mut coded.view_mut());
+        for y in 0..upright.size().height {
+            for (x, pixel) in upright.view_mut().row_mut(y).chunks_exact_mut(3).enumerate() {
+                let (fx, fy) = self.place((x as u32, y), size);
+                pixel.copy_from_slice(&coded.view().pixel(fx, fy));
+            }
         }
     }
 

@@ -156,13 +156,18 @@ impl<B: Backend> Compute<B> {
             Request::Enrol { job, identity, detect, wall } => {
                 desk.enrol(job, identity, &detect, wall, files)
             }
-            Request::Judge { job, faces } => desk.judge(job, &faces, files),
+            Request::Judge { job, frame, faces } => {
+                desk.judge(job, (frame, &faces), files, &self.stages)
+            }
             Request::Measure { job, reference, candidate, detect } => {
                 desk.measure(job, *reference, *candidate, &detect, files)
             }
             Request::Inspect { job, manifest } => desk.inspect(job, &manifest, files),
             Request::Sheet { job, columns, cell, output, mark, wall } => {
-                desk.sheet(job, columns, cell, output, &mark, wall, files)
+                desk.sheet(job, columns, cell, output, &mark, wall, files, &self.stages)
+            }
+            Request::Made { job, frames, mark } => {
+                desk.made(job, frames, mark, files, &self.stages)
             }
             _ => Err(Error::Protocol { what: "a request for the control thread" }),
         }

@@ -13,8 +13,9 @@ pub mod load;
 pub mod sealed;
 pub mod sink;
 pub mod still;
-pub mod sheet;
 pub mod clip;
+pub mod sheet;
+pub mod judge;
 pub mod goods;
 pub mod compute;
 

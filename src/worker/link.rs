@@ -185,6 +185,7 @@ fn ends_job(event: &Event) -> bool {
             | Event::Measured { .. }
             | Event::Inspected { .. }
             | Event::Sheeted { .. }
+            | Event::Made { .. }
             | Event::ClipDone { .. }
             | Event::ClipDetected { .. }
             | Event::Failed { job: Some(_), .. }

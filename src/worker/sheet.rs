@@ -1,4 +1,4 @@
-//! Several finished pictures on one sheet, for people who compare.
+//! Several finished pictures, or frames of clips, on one sheet, for people who compare.
 
 use mien_base::clock::Wall;
 use mien_base::id::JobId;
@@ -13,6 +13,7 @@ use mien_pixels::resize::resize;
 use mien_pixels::stdm;
 use mien_pixels::view::{Rgb, View};
 
+use crate::clip::{Stages, is_clip};
 use crate::meter::JobClock;
 use crate::still::{Desk, Files};
 use crate::{Error, Result, sink};
@@ -20,6 +21,8 @@ use crate::{Error, Result, sink};
 /// Pixels between pictures.
 const GAP: u32 = 8;
 const PAPER: [u8; 3] = [245; 3];
+/// The frame of a clip that is laid.
+const SHOWN: u64 = 30;
 
 /// Share of the shorter side that is left free below for the sheet's own label.
 const LABEL: f32 = 0.12;
@@ -104,14 +107,22 @@ impl<B: Backend> Desk<'_, B> {
         sign: &Mark,
         wall: Wall,
         mut files: Files,
+        stages: &Stages,
     ) -> Result<Event> {
         let pictures = files.left().saturating_sub(1);
         let grid = Grid::new(pictures, columns, cell)?;
         let mut strongest = Altered::Nothing;
         let mut fitted = Vec::with_capacity(pictures);
         for _ in 0..pictures {
-            let picture = self.open(&files.take()?)?.rgb;
-            strongest = strongest.max(altered(picture.view()));
+            let input = files.take()?;
+            let (picture, says) = if is_clip(&input)? {
+                self.shown(input, stages, SHOWN)?
+            } else {
+                let picture = self.open(&input)?.rgb;
+                let says = altered(picture.view());
+                (picture, says)
+            };
+            strongest = strongest.max(says);
             let mut small = Rgb::filled(grid.fit(picture.size()), PAPER);
             resize(picture.view(), &mut small.view_mut());
             fitted.push(small);

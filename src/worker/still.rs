@@ -7,7 +7,7 @@ use mien_base::id::{IdentityId, JobId};
 use mien_base::limits;
 use mien_base::recipe::{Detect, Mark};
 use mien_base::report::StageTime;
-use mien_base::wire::{Event, Landmarks, Output, Process, Stage};
+use mien_base::wire::{Event, Output, Process, Stage};
 use mien_engine::backend::Backend;
 use mien_face::anonymise::Overlay;
 use mien_face::enrol::enrol;
@@ -17,10 +17,8 @@ use mien_face::models::Models;
 use mien_face::pipeline;
 use mien_face::policy::Policy;
 use mien_face::recipe;
-use mien_face::subject::Landmarks5;
 use mien_pixels::blend;
 use mien_pixels::codec::{self, Bounds, Decoded};
-use mien_pixels::geometry::Point;
 use mien_pixels::view::Rgb;
 
 use crate::meter::{JobClock, Pulse};
@@ -199,32 +197,6 @@ impl<B: Backend> Desk<'_, B> {
         self.pulse.enter(Stage::Write)?;
         let written = encoded.write(&files.take()?)?;
         Ok(Event::Enrolled { job, record: Box::new(record), written })
-    }
-
-    /// Embeds faces with the independent judge.
-    ///
-    /// # Errors
-    /// Of the input, of the judge; `Protocol` for too many faces or landmarks that are none.
-    pub fn judge(&mut self, job: JobId, faces: &[Landmarks], mut files: Files) -> Result<Event> {
-        if faces.len() > limits::JUDGED {
-            return Err(Error::Protocol { what: "too many faces to judge" });
-        }
-        let picture = self.open(&files.take()?)?.rgb;
-        let clock = JobClock::new(self.pulse, self.machine, Wall(0));
-        let mut meter = Meter::new(&clock);
-        let backend = self.models.backend().clone();
-        let picture = backend.adopt(picture).map_err(Error::Engine)?;
-        let role = mien_base::model::Role::Judge;
-        let judge = self.models.judge().ok_or(Error::Face(mien_face::Error::NoModel { role }))?;
-        let mut embeddings = Vec::with_capacity(faces.len());
-        for face in faces {
-            let five = Landmarks5::new(face.map(|[x, y]| Point::new(x, y)))
-                .ok_or(Error::Protocol { what: "landmarks that are none" })?;
-            let found =
-                judge.describe(&backend, &picture, &five, &mut meter).map_err(Error::Face)?;
-            embeddings.push(found.values().to_vec());
-        }
-        Ok(Event::Judged { job, embeddings })
     }
 }
 

@@ -64,11 +64,15 @@ pub enum Request {
     Verify { job: JobId },
     /// [in, portrait out].
     Enrol { job: JobId, identity: IdentityId, detect: Detect, wall: Wall },
-    /// [in]: embeddings of the given faces by the independent judge, at most `limits::JUDGED`.
-    Judge { job: JobId, faces: Vec<Landmarks> },
+    /// [in]: embeddings of the given faces by the independent judge, at most `limits::JUDGED`. Of a
+    /// clip, those of frame `frame`, or of the last where it has fewer.
+    Judge { job: JobId, frame: u64, faces: Vec<Landmarks> },
     /// [in…, out]: one picture of several finished ones, in rows of `columns` cells of `cell` pixels
     /// (width, height). It is marked as the strongest of what it shows.
     Sheet { job: JobId, columns: u8, cell: (u16, u16), output: Output, mark: Mark, wall: Wall },
+    /// [astronaut, Hopper, carphone clip, out]: so many raw frames of a made clip in which all three
+    /// move. It carries the invisible mark of what is not altered.
+    Made { job: JobId, frames: u16, mark: Mark },
     /// [reference, candidate, in…]: how far one model is from the other of its role, at most
     /// `limits::MEASURED` pictures.
     Measure { job: JobId, reference: Box<Manifest>, candidate: Box<Manifest>, detect: Detect },
@@ -146,6 +150,7 @@ impl Request {
                 n..=n
             }
             Self::Sheet { .. } => 2..=limits::WIRE_FDS,
+            Self::Made { .. } => 4..=4,
             Self::Measure { .. } => 3..=2 + limits::MEASURED,
             Self::Inspect { .. } => 2..=2,
             Self::Policy { .. }
@@ -171,6 +176,7 @@ impl Request {
             | Self::Enrol { job, .. }
             | Self::Judge { job, .. }
             | Self::Sheet { job, .. }
+            | Self::Made { job, .. }
             | Self::Measure { job, .. }
             | Self::Inspect { job, .. }
             | Self::Cancel { job }
@@ -241,6 +247,10 @@ pub enum Event {
     Sheeted {
         job: JobId,
         written: Written,
+    },
+    Made {
+        job: JobId,
+        written: ClipWritten,
     },
     /// Frames of a clip that are written, of how many where that is known.
     Progress {

@@ -221,6 +221,7 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::Measured { job, .. }
         | Event::Inspected { job, .. }
         | Event::Sheeted { job, .. }
+        | Event::Made { job, .. }
         | Event::Progress { job, .. }
         | Event::Segment { job, .. }
         | Event::ClipDone { job, .. }

@@ -273,7 +273,7 @@ impl Supervisor {
         }
     }
 
-    /// Embeds faces with the independent judge, one embedding a face.
+    /// Embeds faces with the independent judge, one embedding a face; of a clip, those of one frame.
     ///
     /// # Errors
     /// As `process`; `TooLarge` as `Failed` beyond `limits::JUDGED` faces.
@@ -281,12 +281,12 @@ impl Supervisor {
         &mut self,
         job: JobId,
         input: &Input,
-        faces: &[Landmarks],
+        (frame, faces): (u64, &[Landmarks]),
     ) -> Result<Vec<Vec<f32>>> {
         let mut all = Vec::with_capacity(faces.len());
         for part in faces.chunks(limits::JUDGED) {
             let make = |stop: &AtomicBool| {
-                let request = Request::Judge { job, faces: part.to_vec() };
+                let request = Request::Judge { job, frame, faces: part.to_vec() };
                 Ok(Sent { request, fds: vec![input.open(stop)?], keep: () })
             };
             match self.run(job, &[Need::Role(Role::Judge)], make)? {
@@ -385,6 +385,30 @@ impl Supervisor {
                 pending.commit(written.bytes)?;
                 Ok(written)
             }
+            _ => Err(OTHER),
+        }
+    }
+
+    /// Makes a clip of raw frames of two portraits and a clip of a third face.
+    ///
+    /// # Errors
+    /// As `process`.
+    pub fn made(
+        &mut self,
+        job: JobId,
+        parts: &[Input; 3],
+        output: &Output,
+        (frames, mark): (u16, &Mark),
+    ) -> Result<()> {
+        let make = |stop: &AtomicBool| {
+            let pending = output.begin()?;
+            let mut fds = parts.iter().map(|i| i.open(stop)).collect::<Result<Vec<OwnedFd>>>()?;
+            fds.push(duplicate(&pending)?);
+            let request = Request::Made { job, frames, mark: mark.clone() };
+            Ok(Sent { request, fds, keep: pending })
+        };
+        match self.run(job, &[], make)? {
+            (Event::Made { written, .. }, pending, _) => pending.commit(written.bytes),
             _ => Err(OTHER),
         }
     }

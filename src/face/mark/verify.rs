@@ -118,7 +118,8 @@ impl ClipCheck {
         }
         // It stands there from the first frame on; more than one is looked at in case of damage.
         if self.label.is_none() && matches!(self.found.frames, 0 | 15 | 45) {
-            let upright = self.upright(frame);
+            let mut upright = Rgb::filled(self.turn.size(self.size), [0; 3]);
+            self.turn.upright(frame.view(), &mut upright);
             let see = |kind: &Altered| find_label(upright.view(), *kind).map(|text| (*kind, text));
             self.label = KINDS.iter().find_map(see);
         }
@@ -143,23 +144,6 @@ impl ClipCheck {
             None => {}
         }
         self.found.gops += 1;
-    }
-
-    /// The frame as people see it.
-    fn upright(&self, frame: &I420) -> Rgb {
-        let mut coded = Rgb::filled(self.size, [0; 3]);
-        frame.view().to_rgb(Roi::whole(self.size), &mut coded.view_mut());
-        if self.turn == Turn::None {
-            return coded;
-        }
-        let mut upright = Rgb::filled(self.turn.size(self.size), [0; 3]);
-        for y in 0..upright.size().height {
-            for (x, pixel) in upright.view_mut().row_mut(y).chunks_exact_mut(3).enumerate() {
-                let (fx, fy) = self.turn.place((x as u32, y), self.size);
-                pixel.copy_from_slice(&coded.view().pixel(fx, fy));
-            }
-        }
-        upright
     }
 
     /// What all frames say. `record` is what the file carries beside them; `None` where its format

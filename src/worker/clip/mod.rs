@@ -15,6 +15,7 @@ mod changes;
 mod middle;
 mod look;
 mod check;
+mod made;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
