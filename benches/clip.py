@@ -3,10 +3,10 @@
 
 All sides run in turns, so that a busy machine treats them alike; the least of each figure counts.
 CPU is user and system time of the process and all its children. Codec is what mien's decode and
-encode stages take, and what ffmpeg takes on the other sides. Inference is the CPU of the engine's
-threads on mien's side, or what its stages say where they run models themselves, and what the
-sessions' calls take on the peer's. Memory is the sum of the peaks of a side's processes. Figures
-are of a whole run: starting and loading are spread over the frames."""
+encode stages take, and what ffmpeg takes on the other sides. Inference is the CPU that the models'
+runs take: what mien's stages say, and the sessions' calls on the peer's. Memory is the most that
+all processes of a side hold at a time, what they share counted once. Figures are of a whole run:
+starting and loading are spread over the frames."""
 
 import argparse
 import json
@@ -58,8 +58,7 @@ class Sides:
         report = found["said"]["clips"][0]["report"]
         stages = {stage["stage"]: stage for stage in report["stages"]}
         codec = sum(stages[name]["cpu_ms"] for name in ("decode", "encode")) / 1e3
-        models = sum(stage["inference_ms"] for stage in stages.values()) / 1e3
-        inference = max(found["inference"], models)
+        inference = sum(stage["inference_cpu_ms"] for stage in stages.values()) / 1e3
         return figures(found, report["frames"], report["faces"], inference, codec)
 
     def deface(self):

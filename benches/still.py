@@ -2,9 +2,10 @@
 """mien against the same work in Python on one picture, side by side: started by still.sh.
 
 Both sides run in turns, so that a busy machine treats them alike; the least of each figure counts.
-CPU is user and system time of the process and all its children. Inference is what the session's
-calls take on the Python side, and the CPU of the engine's own threads on mien's. Memory is the sum
-of the peaks of a side's processes. The time to the first result ends when the file is written."""
+CPU is user and system time of the process and all its children. Inference is the CPU that the
+models' runs take: the sessions' calls on the Python side, what the report's stages say on mien's.
+Memory is the most that all processes of a side hold at a time, what they share counted once (PSS).
+The time to the first result ends when the file is written."""
 
 import argparse
 import json
@@ -32,27 +33,15 @@ def tree(pid):
     return found
 
 
-def peak(pid):
-    """The most memory a process has held, in MiB; 0 when it is gone."""
+def held(pid):
+    """The memory that a process holds, in MiB; 0 when it is gone."""
     try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
                 return int(line.split()[1]) / 1024
     except OSError:
         pass
     return 0
-
-
-def engine(pid):
-    """CPU seconds of a process's engine threads, by thread."""
-    found = {}
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            if (task / "comm").read_text().startswith("rten-"):
-                found[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
-    except OSError:
-        pass
-    return found
 
 
 def run(command, out, env=None):
@@ -62,11 +51,9 @@ def run(command, out, env=None):
     begin = time.time()
     child = subprocess.Popen(command, stdout=write, env=env)
     os.close(write)
-    peaks, engines = {}, {}
+    most = 0
     while True:
-        for pid in tree(child.pid):
-            peaks[pid] = max(peaks.get(pid, 0), peak(pid))
-            engines.update(engine(pid))
+        most = max(most, sum(map(held, tree(child.pid))))
         pid, status, used = os.wait4(child.pid, os.WNOHANG)
         if pid:
             break
@@ -78,9 +65,8 @@ def run(command, out, env=None):
         raise SystemExit(f"{' '.join(map(str, command))} ended with {child.returncode}")
     return {
         "cpu": used.ru_utime + used.ru_stime,
-        "memory": sum(peaks.values()),
+        "memory": most,
         "first": max(out.stat().st_mtime - begin, 0),
-        "inference": sum(engines.values()),
         "said": json.loads(text),
     }
 
@@ -121,7 +107,10 @@ class Sides:
         else:
             command += ["--anonymise", "blur"]
         command += ["--detector-size", "640", "--score", "0.5"]
-        return run(command, out if repeat == 1 else out / f"{repeat - 1:03}.jpg")
+        found = run(command, out if repeat == 1 else out / f"{repeat - 1:03}.jpg")
+        pictures = (picture["report"]["stages"] for picture in found["said"]["pictures"])
+        found["inference"] = sum(s["inference_cpu_ms"] for stages in pictures for s in stages) / 1e3
+        return found
 
 
 def compare(sides, rounds, repeat):

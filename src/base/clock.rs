@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// A point on the monotonic clock, since an arbitrary start.
@@ -70,6 +71,8 @@ pub trait Clock: Send + Sync {
     fn mono(&self) -> Mono;
     /// The wall clock.
     fn wall(&self) -> Wall;
+    /// CPU that the calling thread has used: what work costs, however busy the machine is.
+    fn cpu(&self) -> Duration;
 }
 
 /// The clocks of the machine.
@@ -96,6 +99,12 @@ impl Clock for SystemClock {
     fn wall(&self) -> Wall {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Wall(since.map_or(0, |d| d.as_secs()))
+    }
+
+    fn cpu(&self) -> Duration {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        let part = u32::try_from(used.tv_nsec).unwrap_or(0);
+        Duration::new(u64::try_from(used.tv_sec).unwrap_or(0), part)
     }
 }
 
@@ -131,6 +140,11 @@ impl Clock for ManualClock {
 
     fn wall(&self) -> Wall {
         Wall(self.lock().1)
+    }
+
+    /// As if every thread had worked all the time.
+    fn cpu(&self) -> Duration {
+        self.lock().0
     }
 }
 

@@ -138,6 +138,8 @@ pub struct StageCost {
     pub cpu_ms: f64,
     /// Model runs inside the stage.
     pub inference_ms: f64,
+    /// CPU of the stage's own thread in them.
+    pub inference_cpu_ms: f64,
 }
 
 /// Where a clip was found to carry the invisible mark. A GOP here is `limits::CLIP_GOP` frames.
@@ -162,6 +164,8 @@ pub struct StageTime {
     pub ms: f32,
     /// Model runs inside the stage, in ms: what is left is ours.
     pub inference_ms: f32,
+    /// CPU of the stage's thread in them.
+    pub inference_cpu_ms: f32,
 }
 
 /// An error as the worker reports it.

@@ -75,20 +75,19 @@ impl Row {
         let times: Vec<f64> = warm.iter().map(|(ms, _)| *ms).collect();
         let median = quantile(&times, 0.5);
         let off: Vec<f64> = times.iter().map(|ms| (ms - median).abs()).collect();
-        let mut by_stage: BTreeMap<usize, (String, Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        let mut by_stage: BTreeMap<usize, (String, [Vec<f64>; 3])> = BTreeMap::new();
         for (_, stages) in warm {
             for (at, stage) in stages.iter().enumerate() {
                 let entry = by_stage
                     .entry(at)
-                    .or_insert_with(|| (stage.stage.clone(), Vec::new(), Vec::new()));
-                entry.1.push(f64::from(stage.ms));
-                entry.2.push(f64::from(stage.inference_ms));
+                    .or_insert_with(|| (stage.stage.clone(), [Vec::new(), Vec::new(), Vec::new()]));
+                let times = [stage.ms, stage.inference_ms, stage.inference_cpu_ms];
+                entry.1.iter_mut().zip(times).for_each(|(all, ms)| all.push(f64::from(ms)));
             }
         }
-        let stages = by_stage.into_values().map(|(stage, ms, inference)| StageTime {
-            stage,
-            ms: quantile(&ms, 0.5) as f32,
-            inference_ms: quantile(&inference, 0.5) as f32,
+        let stages = by_stage.into_values().map(|(stage, times)| {
+            let [ms, inference_ms, inference_cpu_ms] = times.map(|all| quantile(&all, 0.5) as f32);
+            StageTime { stage, ms, inference_ms, inference_cpu_ms }
         });
         Self {
             size: size.to_owned(),
@@ -163,7 +162,14 @@ mod tests {
 
     #[test]
     fn a_row_takes_the_median_of_each_stage() {
-        let stage = |ms| vec![StageTime { stage: "detect".into(), ms, inference_ms: ms / 2.0 }];
+        let stage = |ms| {
+            vec![StageTime {
+                stage: "detect".into(),
+                ms,
+                inference_ms: ms / 2.0,
+                inference_cpu_ms: ms / 2.0,
+            }]
+        };
         let row = Row::of("720p", 9.0, &[(1.0, stage(1.0)), (5.0, stage(3.0)), (2.0, stage(2.0))]);
         assert_eq!((row.median_ms, row.spread_ms), (2.0, 1.0));
         assert_eq!((row.stages[0].ms, row.stages[0].inference_ms), (2.0, 1.0));

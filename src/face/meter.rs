@@ -1,5 +1,6 @@
 //! Time per stage, and inside it the time of the models, apart.
 
+use std::ops::{AddAssign, Sub};
 use std::time::Duration;
 
 use mien_base::clock::Clock;
@@ -9,11 +10,33 @@ use mien_engine::tensor::Tensor;
 
 use crate::{Error, Result};
 
+/// What models took: time, and CPU of the thread that called them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Inference {
+    pub passed: Duration,
+    pub cpu: Duration,
+}
+
+impl AddAssign for Inference {
+    fn add_assign(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.cpu += more.cpu;
+    }
+}
+
+impl Sub for Inference {
+    type Output = Self;
+
+    fn sub(self, less: Self) -> Self {
+        Self { passed: self.passed - less.passed, cpu: self.cpu - less.cpu }
+    }
+}
+
 /// Counts time for one picture.
 pub struct Meter<'c> {
     clock: &'c dyn Clock,
-    stages: Vec<(&'static str, Duration, Duration)>,
-    inference: Duration,
+    stages: Vec<(&'static str, Duration, Inference)>,
+    inference: Inference,
 }
 
 impl std::fmt::Debug for Meter<'_> {
@@ -26,7 +49,7 @@ impl<'c> Meter<'c> {
     /// Starts with nothing counted.
     #[must_use]
     pub fn new(clock: &'c dyn Clock) -> Self {
-        Self { clock, stages: Vec::new(), inference: Duration::ZERO }
+        Self { clock, stages: Vec::new(), inference: Inference::default() }
     }
 
     /// The clock that it counts by.
@@ -59,9 +82,12 @@ impl<'c> Meter<'c> {
         session: &mut S,
         inputs: &[&S::Tensor],
     ) -> mien_engine::Result<Vec<S::Tensor>> {
-        let start = self.clock.mono();
+        let (start, used) = (self.clock.mono(), self.clock.cpu());
         let result = session.run(inputs);
-        self.inference += self.clock.mono().since(start);
+        self.inference += Inference {
+            passed: self.clock.mono().since(start),
+            cpu: self.clock.cpu().saturating_sub(used),
+        };
         result
     }
 
@@ -83,7 +109,7 @@ impl<'c> Meter<'c> {
 
     /// Time of all models so far.
     #[must_use]
-    pub fn inference(&self) -> Duration {
+    pub fn inference(&self) -> Inference {
         self.inference
     }
 
@@ -91,10 +117,11 @@ impl<'c> Meter<'c> {
     #[must_use]
     pub fn into_stages(self) -> Vec<StageTime> {
         let ms = |d: Duration| d.as_secs_f32() * 1e3;
-        let stage = |(name, all, inside): (&'static str, Duration, Duration)| StageTime {
+        let stage = |(name, all, inside): (&'static str, Duration, Inference)| StageTime {
             stage: name.to_owned(),
             ms: ms(all),
-            inference_ms: ms(inside),
+            inference_ms: ms(inside.passed),
+            inference_cpu_ms: ms(inside.cpu),
         };
         self.stages.into_iter().map(stage).collect()
     }

@@ -148,6 +148,10 @@ impl Clock for JobClock<'_> {
     fn wall(&self) -> Wall {
         self.wall
     }
+
+    fn cpu(&self) -> Duration {
+        self.machine.cpu()
+    }
 }
 
 #[cfg(test)]

@@ -203,5 +203,5 @@ impl<B: Backend> Desk<'_, B> {
 /// A stage of ours as it stands in the report.
 fn stage(name: &str, clock: &dyn Clock, since: Mono) -> StageTime {
     let ms = clock.mono().since(since).as_secs_f32() * 1e3;
-    StageTime { stage: name.to_owned(), ms, inference_ms: 0.0 }
+    StageTime { stage: name.to_owned(), ms, inference_ms: 0.0, inference_cpu_ms: 0.0 }
 }

@@ -465,7 +465,8 @@ mod tests {
             done: "d".repeat(10_000),
             reason: Some("é".repeat(10_000)),
         };
-        let stage = StageTime { stage: "s".repeat(32), ms: 1.0, inference_ms: 1.0 };
+        let stage =
+            StageTime { stage: "s".repeat(32), ms: 1.0, inference_ms: 1.0, inference_cpu_ms: 1.0 };
         let report = PictureReport {
             width: u32::MAX,
             height: u32::MAX,

@@ -192,7 +192,7 @@ impl<B: Backend> ClipRun<B> {
             person: None,
         };
         report.altered = work.carry_out(&mut passed, &mut meter)?;
-        self.inference.set(self.inference.get() + meter.inference());
+        self.count(meter.inference());
         let outcomes = work.outcomes;
         canvas.write(&backend, passed.into_inner(), &mut frame.image, &report.regions)?;
         for ((subject, outcome), presence) in subjects.iter().zip(outcomes).zip(present) {

@@ -22,7 +22,7 @@ use mien_pixels::i420::I420;
 use crate::anonymise::Overlay;
 use crate::gallery::Gallery;
 use crate::mark::Altered;
-use crate::meter::Meter;
+use crate::meter::{Inference, Meter};
 use crate::models::Models;
 use crate::pipeline;
 use crate::policy::Policy;
@@ -142,7 +142,7 @@ pub struct ClipRun<B: Backend> {
     ended: bool,
     spare: Vec<FrameReport>,
     /// Time of all models.
-    inference: Cell<Duration>,
+    inference: Cell<Inference>,
 }
 
 impl<B: Backend> std::fmt::Debug for ClipRun<B> {
@@ -228,13 +228,19 @@ impl<B: Backend> ClipRun<B> {
         if last {
             self.flush(tools, &mut meter)?;
         }
-        self.inference.set(self.inference.get() + meter.inference());
+        self.count(meter.inference());
         Ok(())
     }
 
-    /// Time of all models so far.
+    fn count(&self, more: Inference) {
+        let mut all = self.inference.get();
+        all += more;
+        self.inference.set(all);
+    }
+
+    /// What all models took so far.
     #[must_use]
-    pub fn inference(&self) -> Duration {
+    pub fn inference(&self) -> Inference {
         self.inference.get()
     }
 
@@ -252,7 +258,7 @@ impl<B: Backend> ClipRun<B> {
             self.waiting.push_back(slot);
         }
         self.flush(tools, &mut meter)?;
-        self.inference.set(self.inference.get() + meter.inference());
+        self.count(meter.inference());
         Ok(())
     }
 

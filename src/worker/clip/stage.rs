@@ -17,7 +17,7 @@ use std::time::Duration;
 use mien_base::clock::{Clock as _, Mono, SystemClock};
 use mien_base::report::StageCost;
 use mien_base::wire::{Attempt, Stage};
-use rustix::time::{ClockId, clock_gettime};
+use mien_face::meter::Inference;
 
 use crate::fault::words;
 use crate::meter::{Busy, Pulse};
@@ -137,6 +137,7 @@ struct Spent {
     passed: AtomicU64,
     cpu: AtomicU64,
     models: AtomicU64,
+    models_cpu: AtomicU64,
 }
 
 /// Work that is being counted until it is dropped.
@@ -145,14 +146,11 @@ pub(super) struct Running<'a> {
     cost: &'a Cost,
     _busy: Busy<'a>,
     start: Mono,
-    cpu: u64,
+    cpu: Duration,
 }
 
-/// CPU of the calling thread.
-fn cpu() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec).unwrap_or(0)
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Cost {
@@ -162,13 +160,18 @@ impl Cost {
 
     /// The calling thread works for `stage` until the answer is dropped.
     pub(super) fn begin<'a>(&'a self, pulse: &'a Pulse, stage: Stage) -> Running<'a> {
-        Running { cost: self, _busy: pulse.busy(stage), start: self.machine.mono(), cpu: cpu() }
+        Running {
+            cost: self,
+            _busy: pulse.busy(stage),
+            start: self.machine.mono(),
+            cpu: self.machine.cpu(),
+        }
     }
 
     /// So long models have run in it, all in all.
-    pub(super) fn models(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.spent.models.store(nanos, Ordering::Relaxed);
+    pub(super) fn models(&self, time: Inference) {
+        self.spent.models.store(nanos(time.passed), Ordering::Relaxed);
+        self.spent.models_cpu.store(nanos(time.cpu), Ordering::Relaxed);
     }
 
     /// As it stands in the report.
@@ -179,15 +182,15 @@ impl Cost {
             ms: ms(&self.spent.passed),
             cpu_ms: ms(&self.spent.cpu),
             inference_ms: ms(&self.spent.models),
+            inference_cpu_ms: ms(&self.spent.models_cpu),
         }
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let passed = self.cost.machine.mono().since(self.start).as_nanos();
-        let passed = u64::try_from(passed).unwrap_or(0);
-        self.cost.spent.passed.fetch_add(passed, Ordering::Relaxed);
-        self.cost.spent.cpu.fetch_add(cpu().saturating_sub(self.cpu), Ordering::Relaxed);
+        let Cost { machine, spent } = self.cost;
+        spent.passed.fetch_add(nanos(machine.mono().since(self.start)), Ordering::Relaxed);
+        spent.cpu.fetch_add(nanos(machine.cpu().saturating_sub(self.cpu)), Ordering::Relaxed);
     }
 }

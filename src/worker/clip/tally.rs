@@ -75,6 +75,7 @@ impl Tally {
                 known.ms += stage.ms;
                 known.cpu_ms += stage.cpu_ms;
                 known.inference_ms += stage.inference_ms;
+                known.inference_cpu_ms += stage.inference_cpu_ms;
             }
             None => self.stages.push(stage),
         }
