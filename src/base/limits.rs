@@ -134,6 +134,12 @@ pub const PROFILES: usize = 16;
 pub const SECTION_NAME: usize = 32;
 /// Longest path of a Unix socket, in bytes.
 pub const SOCKET_PATH: usize = 107;
+/// Longest request on the control socket, in bytes.
+pub const CONTROL_LINE: usize = 512 << 10;
+/// Longest answer on the control socket, in bytes.
+pub const CONTROL_ANSWER: usize = 16 << 20;
+/// Connections to the control socket at once; more are told to come again.
+pub const CONTROL_PEERS: usize = 8;
 /// Most user ids that may speak to the daemon.
 pub const PEERS: usize = 64;
 /// Most folders that jobs may read from, or write to.

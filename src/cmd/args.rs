@@ -9,6 +9,7 @@ pub(crate) use super::process_args::{
     ClipArgs, CornerArg, DetectorArgs, FormatArg, LabelArg, MarkArgs, MaskArg, MaskArgs, ModeArg,
     OrderArg, SelectArgs,
 };
+pub(crate) use super::run_args::{AskArgs, DaemonArgs};
 use super::source_args::{AuditCommand, ConsentCommand, SourceCommand};
 
 const EXIT_CODES: &str = "\
@@ -62,8 +63,27 @@ pub(crate) enum Command {
         after_help = "Examples:\n  mien bench\n  mien bench --sizes 720p,1080p --rounds 9 --json > now.json\n  mien bench --compare before.json"
     )]
     Bench(BenchArgs),
-    /// Checks models, sources, the sandbox and the machine
+    /// Checks models, sources, the sandbox and the machine, or a configuration
+    #[command(after_help = "Examples:\n  mien check\n  mien check --config mien.toml")]
     Check(CheckArgs),
+    /// Runs cameras, jobs and the fleet's orders until it is stopped
+    #[command(
+        after_help = "SIGTERM ends it cleanly; SIGHUP, or `mien reload`, applies a changed file.\n\nExamples:\n  mien check --config mien.toml\n  mien run --config mien.toml"
+    )]
+    Run(DaemonArgs),
+    /// Says how the running daemon stands: pipelines, outputs, machine
+    #[command(after_help = "Examples:\n  mien status\n  mien status --json")]
+    Status(AskArgs),
+    /// Exit code 0 when the running daemon does all that it should, else the reasons
+    #[command(
+        after_help = "Exit code 0 healthy, 1 not healthy, 10 no daemon answers.\n\nExamples:\n  mien health\n  mien health --socket /run/mien/control.sock"
+    )]
+    Health(AskArgs),
+    /// Makes the running daemon apply its changed configuration
+    #[command(
+        after_help = "What did not change goes on undisturbed; a file with faults changes nothing.\n\nExamples:\n  mien reload"
+    )]
+    Reload(AskArgs),
     /// Prints a completion script for a shell
     #[command(
         after_help = "Example:\n  mien completions bash > ~/.local/share/bash-completion/completions/mien"
@@ -257,6 +277,9 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
+    /// Checks this configuration of `mien run` instead, and starts nothing
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     #[command(flatten)]
     pub run: RunArgs,
 }

@@ -1,9 +1,12 @@
 //! `mien check`: models, sources, the sandbox and the machine, each with what to do.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use mien_base::consent::ConsentRecord;
 use mien_base::wire::Landlock;
+use mien_daemon::config::Config;
 use mien_vault::keyslot::Keeper;
 use mien_vault::models::State as Kept;
 use mien_vault::{ModelStore, SourceStore as _, keyslot, memfd};
@@ -31,6 +34,9 @@ enum State {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
+    if let Some(path) = &args.config {
+        return configuration(path, args);
+    }
     let mut desk = Desk::open_bare(&args.run)?;
     let mut findings = Vec::new();
     keys(&desk, &mut findings);
@@ -56,6 +62,36 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     } else {
         Err(Error::Check(format!("{bad} of {} checks failed", findings.len())))
     }
+}
+
+/// What a configuration asks for, when it can be used.
+fn configuration(path: &Path, args: &CheckArgs) -> Result<()> {
+    let config = Config::load(path).map_err(mien_daemon::Error::Config)?;
+    if args.run.json {
+        let names = |names: Vec<&String>| serde_json::json!(names);
+        return out::json(&serde_json::json!({
+            "config": config.path,
+            "digest": config.digest,
+            "cameras": names(config.cameras.iter().map(|camera| &camera.name).collect()),
+            "outputs": names(config.outputs.iter().map(|output| &output.name).collect()),
+            "pipelines": names(config.pipelines.iter().map(|pipeline| &pipeline.name).collect()),
+            "profiles": names(config.profiles.iter().map(|profile| &profile.name).collect()),
+            "fleet": config.fleet.is_some(),
+        }));
+    }
+    if args.run.quiet {
+        return Ok(());
+    }
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    out::line(&format!(
+        "ok    {}: {}, {}, {}, {}{}",
+        config.path.display(),
+        count(config.cameras.len(), "camera"),
+        count(config.outputs.len(), "output"),
+        count(config.pipelines.len(), "pipeline"),
+        count(config.profiles.len(), "profile"),
+        if config.fleet.is_some() { ", a fleet" } else { "" },
+    ))
 }
 
 fn keys(desk: &Desk, findings: &mut Vec<Finding>) {

@@ -3,6 +3,7 @@
 pub(crate) mod error;
 mod model_args;
 mod process_args;
+mod run_args;
 mod source_args;
 pub(crate) mod args;
 mod out;
@@ -19,6 +20,7 @@ mod audit;
 mod bench;
 mod check;
 mod consent;
+mod daemon;
 mod demo_clip;
 mod demo;
 mod detect;
@@ -27,6 +29,7 @@ mod measure;
 mod model;
 mod key;
 mod process;
+mod run;
 mod source;
 mod verify;
 
@@ -48,6 +51,10 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         Command::Key(command) => key::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Check(args) => check::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Status(args) => daemon::status(args),
+        Command::Health(args) => daemon::health(args),
+        Command::Reload(args) => daemon::reload(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "mien", &mut script);

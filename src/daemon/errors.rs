@@ -102,6 +102,21 @@ pub enum Error {
     )]
     NotErased { id: IdentityId, found: usize, path: PathBuf },
 
+    /// A configuration file that can't be used.
+    #[error("{0}")]
+    Config(crate::config::Faults),
+    #[error("Another `mien run` holds the home `{}`; end that one first", home.display())]
+    Runs { home: PathBuf },
+    #[error("Can't listen on `{place}`")]
+    Listen { place: String, source: std::io::Error },
+    #[error(
+        "No daemon answers at `{}`; start `mien run --config FILE`, or name its socket with --socket",
+        socket.display()
+    )]
+    NotRunning { socket: PathBuf },
+    #[error("The daemon at `{}` can't be asked", socket.display())]
+    Asked { socket: PathBuf, source: std::io::Error },
+
     /// A key or certificate that can't sign.
     #[error("The signing key can't be used: {detail}")]
     SigningKey { detail: String },
@@ -179,7 +194,11 @@ impl Error {
             | Self::Entry(_)
             | Self::AuditBroken { .. }
             | Self::NotErased { .. } => ErrorKind::Internal,
-            Self::SigningKey { .. } | Self::Broker { .. } => ErrorKind::Usage,
+            Self::SigningKey { .. } | Self::Broker { .. } | Self::Config(_) | Self::Runs { .. } => {
+                ErrorKind::Usage
+            }
+            Self::Listen { .. } => ErrorKind::Io,
+            Self::NotRunning { .. } | Self::Asked { .. } => ErrorKind::Unreachable,
             Self::Credentials { .. } => ErrorKind::BadInput,
         }
     }

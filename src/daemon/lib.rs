@@ -4,18 +4,20 @@
 
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod audit;
 #[path = "errors.rs"]
 mod errors;
 pub mod contract;
 pub mod store;
-pub mod config;
 pub mod kind;
 pub mod stream;
 pub mod files;
 pub mod segments;
 pub mod supervise;
 pub mod live;
+pub mod telemetry;
+pub mod service;
 #[cfg(feature = "c2pa")]
 pub mod provenance;
 pub mod jobs;

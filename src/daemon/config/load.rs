@@ -42,7 +42,8 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, Faults> {
         sheet.close()?;
     }
     let root = Section::new(&sheet, String::new(), 0, document.get_ref());
-    let config = read(path, root);
+    let mut config = read(path, root);
+    config.digest = mien_vault::digest::of(text.as_bytes());
     sheet.close()?;
     Ok(config)
 }
@@ -63,8 +64,10 @@ fn read(path: &Path, root: Section<'_, '_>) -> Config {
     let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
     let mut base = Vec::new();
     for table in pipelines {
-        let read = outputs::pipeline(&table, device.number, &seen, &known);
-        base.extend(read.map(|pipeline| (pipeline, table)));
+        match outputs::pipeline(&table, device.number, &seen, &known) {
+            Some(pipeline) => base.push((pipeline, table)),
+            None => table.finish(),
+        }
     }
     shared(&base);
     let mut profiles = Vec::new();
@@ -88,6 +91,7 @@ fn read(path: &Path, root: Section<'_, '_>) -> Config {
     let path = path.to_owned();
     Config {
         path,
+        digest: String::new(),
         device,
         worker,
         cameras,
@@ -148,14 +152,22 @@ impl Config {
     /// Folders and files that the configuration lets the daemon write to, beside its home.
     #[must_use]
     pub fn written(&self) -> Vec<&Path> {
+        let outputs = self.kept().into_iter().map(|(folder, _)| folder);
+        outputs.chain(self.jobs.outputs.iter().map(PathBuf::as_path)).collect()
+    }
+}
+
+impl Config {
+    /// Folders that are written to, each with the bytes that have to stay free there.
+    #[must_use]
+    pub fn kept(&self) -> Vec<(&Path, u64)> {
         self.outputs
             .iter()
             .filter_map(|output| match &output.kind {
-                OutputKind::Segments(segments) => Some(segments.dir.as_path()),
-                OutputKind::Snapshots(snapshots) => Some(snapshots.dir.as_path()),
+                OutputKind::Segments(segments) => Some((&*segments.dir, segments.keep.free)),
+                OutputKind::Snapshots(snapshots) => Some((&*snapshots.dir, snapshots.keep.free)),
                 OutputKind::V4l2 { .. } | OutputKind::Mjpeg(_) => None,
             })
-            .chain(self.jobs.outputs.iter().map(PathBuf::as_path))
             .collect()
     }
 }

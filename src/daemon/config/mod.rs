@@ -30,6 +30,8 @@ pub use recipe::{known, machine_number, swapped};
 pub struct Config {
     /// The file that it came from.
     pub path: PathBuf,
+    /// SHA-256 of its text.
+    pub digest: String,
     pub device: Device,
     pub worker: Worker,
     pub cameras: Vec<Camera>,

@@ -100,8 +100,8 @@ pub(super) fn read<'s, 't>(
         pipelines.insert(name.to_owned(), pipeline);
         merged.finish();
     }
-    let (from, to) = (TimeOfDay(from?), TimeOfDay(to?));
     table.finish();
+    let (from, to) = (TimeOfDay(from?), TimeOfDay(to?));
     Some(Profile { name: name.to_owned(), from, to, days, pipelines })
 }
 

@@ -133,18 +133,22 @@ pub(super) fn camera(table: Section<'_, '_>) -> Option<Camera> {
         }
     });
     let second = Duration::from_secs(1);
-    let camera = Camera {
+    let fps = table.number("fps", 0.1..=240.0);
+    let format = table.choice("format", &formats);
+    let timeout = table.span("timeout", second / 5..=second * 60);
+    let power_line = table.choice("power_line", &lines);
+    let camera = device.map(|device| Camera {
         name: name.unwrap_or_default(),
-        device: device?,
+        device,
         size,
-        fps: table.number("fps", 0.1..=240.0),
-        format: table.choice("format", &formats),
-        timeout: table.span("timeout", second / 5..=second * 60).unwrap_or(second * 2),
+        fps,
+        format,
+        timeout: timeout.unwrap_or(second * 2),
         exposure,
-        power_line: table.choice("power_line", &lines),
-    };
+        power_line,
+    });
     table.finish();
-    Some(camera)
+    camera
 }
 
 pub(super) fn control(table: Option<Section<'_, '_>>) -> Control {
@@ -248,21 +252,15 @@ pub(super) fn fleet(table: Section<'_, '_>) -> Option<Fleet> {
         None
     };
     let second = Duration::from_secs(1);
-    let fleet = broker.zip(device).map(|((_, host, port), device)| Fleet {
-        broker: (host, port),
-        tls,
-        device,
-        root: root.unwrap_or_else(|| "mien/v1".to_owned()),
-        groups: table.texts("groups", limits::GROUPS, named, part).unwrap_or_default(),
-        pools: table.texts("pools", limits::GROUPS, named, part).unwrap_or_default(),
-        keep_alive: table.span("keep_alive", second * 5..=second * 600).unwrap_or(second * 30),
-        discovery: table.truth("discovery").unwrap_or(false),
-        set: table.truth("set").unwrap_or(false),
-    });
-    if fleet.is_some() {
-        table.finish();
-    }
-    fleet
+    let groups = table.texts("groups", limits::GROUPS, named, part).unwrap_or_default();
+    let pools = table.texts("pools", limits::GROUPS, named, part).unwrap_or_default();
+    let keep_alive = table.span("keep_alive", second * 5..=second * 600).unwrap_or(second * 30);
+    let discovery = table.truth("discovery").unwrap_or(false);
+    let set = table.truth("set").unwrap_or(false);
+    table.finish();
+    let ((_, host, port), device) = broker.zip(device)?;
+    let (broker, root) = ((host, port), root.unwrap_or_else(|| "mien/v1".to_owned()));
+    Some(Fleet { broker, tls, device, root, groups, pools, keep_alive, discovery, set })
 }
 
 /// Whether with TLS, host, port.

@@ -108,7 +108,7 @@ impl<'s, 't> Section<'s, 't> {
             DeValue::Integer(number) => number.as_str().to_owned(),
             DeValue::Float(number) => number.as_str().to_owned(),
             DeValue::Boolean(truth) => truth.to_string(),
-            other => format!("of type {}", other.type_str()),
+            other => format!("this {}", other.type_str()),
         };
         let message = format!("{given} does not fit; allowed is {wanted}");
         self.sheet.fault(value.span().start, &self.full(key), message);

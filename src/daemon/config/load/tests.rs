@@ -85,6 +85,10 @@ fn all_faults_are_told_at_once_with_line_and_key() {
 
 #[test]
 fn what_is_missing_is_asked_for() {
+    let unknown = faults("[[camera]]\nfsp = 1\n[[pipeline]]\nx = 1\n[fleet]\ny = 1\n");
+    for key in ["camera.1.fsp", "pipeline.1.x", "fleet.y"] {
+        assert!(unknown.iter().any(|fault| fault.1 == key), "{key} is not told beside what misses");
+    }
     let found = faults("[[camera]]\nname = \"door\"\n[[output]]\nkind = \"mjpeg\"\nname = \"p\"\n");
     let keys: Vec<&str> = found.iter().map(|(_, key, _)| key.as_str()).collect();
     assert_eq!(keys, ["camera.door.device", "output.p.listen", "output.p.token"]);

@@ -1,0 +1,61 @@
+//! `mien run`: the daemon. Wiring only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mien_base::clock::SystemClock;
+use mien_daemon::config::Config;
+use mien_daemon::service::{Line, Lines, Lock, Parts, Service, Wanted};
+use mien_daemon::telemetry::{Log, Notify};
+use mien_vault::Home;
+
+use super::args::DaemonArgs;
+use super::desk;
+use super::error::{Error, Result};
+use super::record;
+
+pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
+    let config = Config::load(&args.config).map_err(mien_daemon::Error::Config)?;
+    let clock = Arc::new(SystemClock::start());
+    let log = Log::new(config.telemetry.log, config.telemetry.level, clock.clone());
+    let home = Home::from_env()?;
+    home.create()?;
+    let lock = Lock::take(home.data())?;
+    let store = Arc::new(record::open(&home, clock.clone(), true)?);
+    let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    desk::stop_on_signal(&stop)?;
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, reload.clone())
+        .map_err(|source| Error::Signal { source })?;
+    let parts = Parts {
+        home: home.data().to_owned(),
+        lock,
+        store,
+        clock,
+        log,
+        notify: Notify::from_env(),
+        lines: Box::new(Cameras),
+        parts: Vec::new(),
+        handlers: BTreeMap::new(),
+        stop,
+        reload,
+    };
+    Ok(Service::start(config, parts)?.run()?)
+}
+
+/// Starts pipelines on cameras.
+struct Cameras;
+
+impl Lines for Cameras {
+    fn check(&self, wanted: &Wanted) -> mien_daemon::Result<()> {
+        self.start(wanted).map(drop)
+    }
+
+    fn start(&self, wanted: &Wanted) -> mien_daemon::Result<Box<dyn Line>> {
+        let why = format!("This build reads no cameras, so {} can't run", wanted.camera.device);
+        Err(mien_daemon::Error::Failed(mien_base::report::Failure {
+            kind: mien_base::error::ErrorKind::Usage,
+            message: why,
+        }))
+    }
+}

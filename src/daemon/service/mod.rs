@@ -1,0 +1,101 @@
+//! `mien run`: holds the pipelines, the jobs and the fleet, and answers on its control socket.
+//!
+//! ```text
+//!   start ──▶ lock ─▶ record ─▶ parts ─▶ pipelines ─▶ control, metrics ─▶ READY
+//!                                          │
+//!   loop, once a second ◀──────────────────┘
+//!     profile of the time ─▶ pipelines        progress ─▶ watchdog, health, status, metrics
+//!     SIGHUP, `reload` ─▶ check ─▶ change what differs ─▶ on a fault back to what was
+//!   SIGTERM ──▶ control ─▶ pipelines ─▶ parts ─▶ record ─▶ end      (the way back, a line each)
+//! ```
+
+mod lock;
+mod wanted;
+mod lines;
+mod protocol;
+mod control;
+mod client;
+mod status;
+mod reload;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::Result;
+use crate::config::Config;
+use crate::live::PipelineStatus;
+
+pub use client::ask;
+pub use control::Peer;
+pub use lock::Lock;
+pub use protocol::{Answer, Request};
+pub use run::{Parts, Service};
+pub use status::Status;
+pub use wanted::Wanted;
+
+/// One running pipeline.
+pub trait Line: Send {
+    /// How it stands.
+    fn status(&self) -> PipelineStatus;
+
+    /// From the next frame on another recipe; camera and outputs are as they were.
+    ///
+    /// # Errors
+    /// When it can't be; then it goes on as it was.
+    fn apply(&mut self, wanted: &Wanted) -> Result<()>;
+
+    /// Called about once a second, for what has to be looked after.
+    fn tend(&mut self) {}
+
+    /// Ends it; what was recorded is whole.
+    fn stop(self: Box<Self>);
+}
+
+/// Starts pipelines.
+pub trait Lines: Send {
+    /// Says whether it could be started, without touching what runs.
+    ///
+    /// # Errors
+    /// What stands in the way: an unknown source, a folder that can't be written.
+    fn check(&self, wanted: &Wanted) -> Result<()>;
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Line>>;
+}
+
+/// Something that runs beside the pipelines: jobs, the fleet.
+pub trait Part: Send {
+    /// As the status and the log name it.
+    fn name(&self) -> &'static str;
+
+    /// From now on as the new configuration says.
+    ///
+    /// # Errors
+    /// When it can't be; then it goes on as it was.
+    fn reload(&mut self, config: &Config) -> Result<()>;
+
+    /// How it stands.
+    fn status(&self) -> Value;
+
+    /// Why it does not do what it should, if so.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Ends it.
+    fn stop(self: Box<Self>);
+}
+
+/// Answers verbs of the control socket that belong to a part: `job.submit`, `job.list`.
+pub trait Handler: Send + Sync {
+    /// Answers.
+    ///
+    /// # Errors
+    /// As it is told to whoever asked.
+    fn answer(&self, peer: Peer, verb: &str, args: &Value) -> Result<Value>;
+}
