@@ -140,6 +140,20 @@ impl<B: Backend> Models<B> {
         Ok((generator.ok_or_else(|| Error::NotLoaded { model: id.clone() })?, crossface))
     }
 
+    /// Takes gate and detectors out, for a thread that does nothing but look.
+    pub(crate) fn take_sight(&mut self) -> Self {
+        let mut sight = Self::new(Arc::clone(&self.backend));
+        sight.gate = self.gate.take();
+        sight.detectors = std::mem::take(&mut self.detectors);
+        sight
+    }
+
+    /// Puts back what `take_sight` took.
+    pub(crate) fn put_sight(&mut self, sight: Self) {
+        self.gate = sight.gate;
+        self.detectors = sight.detectors;
+    }
+
     /// The independent judge, for tests and the demo.
     pub const fn judge(&mut self) -> Option<&mut Judge<B>> {
         self.judge.as_mut()

@@ -13,6 +13,7 @@ pub mod resize;
 pub mod warp;
 pub mod filter;
 pub mod blend;
+pub mod camera;
 pub mod stamp;
 pub mod tensor;
 pub mod codec;

@@ -14,6 +14,7 @@ use mien_face::policy::Policy;
 use crate::clip::{Changes, Stages, is_clip};
 use crate::fault::words;
 use crate::link::{Outbox, Work};
+use crate::live::{Threads, Wishes};
 use crate::load::Coming;
 use crate::meter::Pulse;
 use crate::still::{Desk, Files};
@@ -25,6 +26,7 @@ pub struct Compute<B: Backend> {
     outbox: Outbox,
     pulse: Arc<Pulse>,
     stages: Stages,
+    live: Option<Threads>,
     /// Input may be read.
     held: bool,
     machine: SystemClock,
@@ -48,6 +50,7 @@ impl<B: Backend> Compute<B> {
             outbox,
             pulse,
             stages,
+            live: None,
             held,
             machine: SystemClock::start(),
             models: Models::new(backend),
@@ -55,6 +58,13 @@ impl<B: Backend> Compute<B> {
             coming: None,
             later: VecDeque::new(),
         }
+    }
+
+    /// It can run pipelines.
+    #[must_use]
+    pub fn with_live(mut self, threads: Threads) -> Self {
+        self.live = Some(threads);
+        self
     }
 
     /// Runs until `Drain` or the end of the control thread.
@@ -90,6 +100,7 @@ impl<B: Backend> Compute<B> {
             Request::SelfTest => {
                 let mut tried = sandbox::attempts("compute");
                 tried.extend(self.stages.attempts());
+                tried.extend(self.live.iter().flat_map(Threads::attempts));
                 return Ok(Some(Event::SelfTested(tried)));
             }
             _ if !self.held => return Err(Error::Unheld),
@@ -139,6 +150,15 @@ impl<B: Backend> Compute<B> {
                 let changes = Changes { job: request.job, requests, later, outbox };
                 desk.clip(&mut self.policy, *request, files, &self.stages, changes)
             }
+            Request::Live(request) => {
+                let threads = self.live.as_ref();
+                let threads = threads.ok_or(Error::Protocol { what: "no pipeline runs here" })?;
+                let (outbox, later) = (&self.outbox, &mut self.later);
+                let wishes = Wishes { job: request.job, requests, later, outbox };
+                desk.live(&mut self.policy, &request, files, threads, wishes)
+            }
+            // Of a pipeline that is over.
+            Request::LiveFile { .. } | Request::LiveTaken { .. } => return Ok(None),
             Request::ClipDetect(request) => {
                 desk.detect_clip(*request, files, &self.stages, &self.outbox)
             }

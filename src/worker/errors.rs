@@ -65,6 +65,12 @@ pub enum Error {
     /// The backend failed outside a stage.
     #[error("{0}")]
     Engine(#[source] mien_engine::Error),
+    /// A camera that can't be used, or is no longer there.
+    #[error("The camera can't be used: {detail}")]
+    Camera { detail: String, gone: bool },
+    /// Nobody looked at a live pipeline's frames for too long.
+    #[error("Nobody has looked at frames for {seconds} s; nothing leaves")]
+    Blind { seconds: u64 },
     /// The root program took the job back.
     #[error("The job was cancelled")]
     Cancelled,
@@ -83,6 +89,9 @@ impl Error {
                 ErrorKind::Worker
             }
             Self::Rules { .. } | Self::Thread { .. } | Self::Panic { .. } => ErrorKind::Internal,
+            Self::Camera { gone: true, .. } => ErrorKind::Unreachable,
+            Self::Camera { .. } => ErrorKind::BadInput,
+            Self::Blind { .. } => ErrorKind::Late,
             Self::File { .. } | Self::Size { .. } | Self::NoFile { .. } => ErrorKind::Io,
             Self::Segments { .. } | Self::NoFrame { .. } => ErrorKind::BadInput,
             Self::Pixels(error) => error.kind(),

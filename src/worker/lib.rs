@@ -16,6 +16,8 @@ pub mod still;
 pub mod clip;
 pub mod sheet;
 pub mod judge;
+pub mod camera;
+pub mod live;
 pub mod goods;
 pub mod compute;
 
@@ -32,6 +34,7 @@ pub use errors::{Error, Result};
 use crate::clip::Stages;
 use crate::compute::Compute;
 use crate::link::Link;
+use crate::live::Threads;
 use crate::meter::Pulse;
 use crate::sandbox::Bounds;
 
@@ -97,6 +100,8 @@ fn run(arguments: Arguments) -> Result<()> {
     let pulse = Arc::new(Pulse::default());
     let (outbox, events) = link::outbox()?;
     let (stages, staged) = Stages::start(&pulse)?;
+    let (threads, caught) = Threads::start(&pulse)?;
+    let staged = staged && caught;
     facts.seccomp &= staged;
     let (wake, pulse_of_compute) = (outbox.wake(), Arc::clone(&pulse));
     let (requests, work) = std::sync::mpsc::sync_channel(link::REQUESTS);
@@ -110,7 +115,9 @@ fn run(arguments: Arguments) -> Result<()> {
             if ready.send((listed, "cpu")).is_ok() {
                 let held = held && staged || arguments.unsandboxed;
                 let backend = Arc::new(Cpu::new(arguments.threads.into()));
-                Compute::new(backend, outbox, pulse_of_compute, stages, held).run(&work);
+                Compute::new(backend, outbox, pulse_of_compute, stages, held)
+                    .with_live(threads)
+                    .run(&work);
             }
         })
         .map_err(|source| Error::Thread { name: "compute", source })?;

@@ -188,6 +188,7 @@ fn ends_job(event: &Event) -> bool {
             | Event::Made { .. }
             | Event::ClipDone { .. }
             | Event::ClipDetected { .. }
+            | Event::LiveEnded { .. }
             | Event::Failed { job: Some(_), .. }
     )
 }

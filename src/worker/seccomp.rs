@@ -28,6 +28,8 @@ pub const COMPUTE: List = List { name: "compute", text: include_str!("seccomp/co
 pub const DECODE: List = List { name: "decode", text: include_str!("seccomp/decode.toml") };
 /// All that the thread that encodes clips may do.
 pub const ENCODE: List = List { name: "encode", text: include_str!("seccomp/encode.toml") };
+/// All that the thread that speaks to cameras may do.
+pub const CAPTURE: List = List { name: "capture", text: include_str!("seccomp/capture.toml") };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,6 +157,7 @@ fn number(name: &str) -> std::result::Result<Option<i64>, String> {
         "gettid" SYS_gettid
         "init_module" SYS_init_module
         "io_uring_setup" SYS_io_uring_setup
+        "ioctl" SYS_ioctl
         "kexec_load" SYS_kexec_load
         "keyctl" SYS_keyctl
         "lseek" SYS_lseek
@@ -209,6 +212,7 @@ mod tests {
         assert_eq!(compile(EVERY).unwrap().len(), 2);
         assert_eq!(compile(CONTROL).unwrap().len(), 1);
         assert_eq!(compile(COMPUTE).unwrap().len(), 1);
+        assert_eq!(compile(CAPTURE).unwrap().len(), 1);
     }
 
     #[test]
@@ -249,6 +253,26 @@ mod tests {
         for call in sockets {
             assert!(!allowed(COMPUTE).iter().any(|c| c == call), "{call}");
         }
+    }
+
+    #[test]
+    fn only_the_capture_list_knows_drivers_and_only_v4l2() {
+        let drivers = |list: List| {
+            let raw: Raw = toml::from_str(list.text).unwrap();
+            raw.rule
+                .into_iter()
+                .filter(|r| r.calls.iter().any(|c| c == "ioctl"))
+                .collect::<Vec<_>>()
+        };
+        for list in [EVERY, CONTROL, COMPUTE, DECODE, ENCODE] {
+            assert!(drivers(list).is_empty(), "{}", list.name);
+        }
+        let [rule] = <[RawRule; 1]>::try_from(drivers(CAPTURE)).ok().unwrap();
+        let [when] = rule.when.as_slice() else { panic!("one condition") };
+        assert_eq!((when.arg, when.mask, when.equals), (1, Some(0xff00), 0x5600));
+        let never = ["open", "openat", "socket", "write", "pwrite64", "clone", "sendmsg"];
+        let raw: Raw = toml::from_str(CAPTURE.text).unwrap();
+        assert!(!raw.rule.iter().flat_map(|r| &r.calls).any(|c| never.contains(&c.as_str())));
     }
 
     #[test]

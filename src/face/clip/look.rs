@@ -48,8 +48,8 @@ pub(super) struct Sight {
 /// What the gate said and when.
 #[derive(Debug)]
 pub(super) struct Verdict {
-    passed: Passed<()>,
-    at: Duration,
+    pub(super) passed: Passed<()>,
+    pub(super) at: Duration,
 }
 
 impl Sight {
@@ -84,7 +84,7 @@ impl Sight {
     }
 
     /// Faces of a frame. When none is found where some were, the frame is turned.
-    fn faces<B: Backend>(
+    pub(super) fn faces<B: Backend>(
         &mut self,
         detector: &mut Detector<B>,
         backend: &B,
@@ -234,7 +234,7 @@ impl<B: Backend> ClipRun<B> {
         Ok(())
     }
 
-    fn bind(
+    pub(super) fn bind(
         &mut self,
         tools: &mut Tools<'_, B>,
         backend: &B,

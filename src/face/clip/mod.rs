@@ -35,8 +35,10 @@ mod canvas;
 mod look;
 mod alter;
 mod state;
+mod live;
 
 use canvas::Canvas;
+pub use live::{LiveRun, Looker};
 use look::Sight;
 
 /// What a clip is worked on with; the policy may be another one at each call.

@@ -44,7 +44,7 @@ pub use kept::Kept;
 use motion::Motion;
 use smooth::Following;
 use votes::Votes;
-pub use watch::{Asks, CADENCE, Glance, Watch};
+pub use watch::{Asks, CADENCE, Glance, Stir, Watch};
 
 /// Looks without a sighting after which a track is given up.
 pub const HOLD: u32 = 15;

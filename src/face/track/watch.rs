@@ -51,6 +51,17 @@ pub struct Asks {
     pub last: bool,
 }
 
+/// What the thumbnail of a live frame says, of which no later frame is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stir {
+    /// A scene begins.
+    pub scene: bool,
+    /// Something has moved since the last look, or that is too long ago to say.
+    pub stirred: bool,
+    /// Something has moved where no face is known to be.
+    pub elsewhere: bool,
+}
+
 /// Thumbnails of the newest frame, the one before, and the one that was looked at last.
 #[derive(Debug, Default)]
 pub struct Watch {
@@ -58,6 +69,8 @@ pub struct Watch {
     before: Vec<u8>,
     leap: f32,
     seen: Vec<u16>,
+    /// Of the frame that somebody looks at just now.
+    asked: Vec<u16>,
     busy: Vec<u64>,
     known: Vec<bool>,
     looked: Option<u64>,
@@ -96,6 +109,47 @@ impl Watch {
         let due = since >= CADENCE || asks.last;
         let look = settling || asks.doubt || fresh || (busy && since >= BUSY) || (due && !still);
         Glance { scene, look, still: due && still }
+    }
+
+    /// As `glance`, for frames that leave before the next one is known.
+    pub fn compare_live(
+        &mut self,
+        frame: u64,
+        luma: View<'_, 1>,
+        known: impl Iterator<Item = Rect>,
+    ) -> Stir {
+        let block = if luma.size().short_side() < SMALL { 8 } else { 16 };
+        self.now.means(luma, block);
+        let scene = self.scene.is_none() || self.is_cut();
+        if scene {
+            self.scene = Some(frame);
+            self.looked = None;
+        }
+        self.busy.resize(self.now.values().len(), 0);
+        self.before.clear();
+        self.before.extend(self.now.values().iter().map(|v| level(*v)));
+        let Some(looked) = self.looked else {
+            return Stir { scene, stirred: true, elsewhere: true };
+        };
+        self.mask(known);
+        let (fresh, busy, stirred) = self.compare(frame);
+        let since = frame.saturating_sub(looked);
+        Stir { scene, stirred: stirred || since >= STILL, elsewhere: fresh || busy }
+    }
+
+    /// Somebody begins to look at the frame of the last `stir`.
+    pub fn ask(&mut self) {
+        self.asked.clear();
+        self.asked.extend_from_slice(self.now.values());
+    }
+
+    /// The look that was asked for worked; its frame is this one.
+    pub fn answered(&mut self, frame: u64) {
+        // Of a scene that is over it says nothing.
+        if self.scene.is_some_and(|scene| scene <= frame) {
+            std::mem::swap(&mut self.seen, &mut self.asked);
+            self.looked = Some(frame);
+        }
     }
 
     /// The detector has looked at the newest frame.
@@ -306,6 +360,42 @@ mod tests {
             }
         }
         assert_eq!(scenes, [0, 20]);
+    }
+
+    #[test]
+    fn a_live_frame_in_which_anything_moves_asks_for_a_look() {
+        let (mut watch, grey) = (Watch::default(), frame(90, None));
+        let stir = |watch: &mut Watch, n, frame: &Grey, known: &[Rect]| {
+            watch.compare_live(n, frame.view(), known.iter().copied())
+        };
+        let first = stir(&mut watch, 0, &grey, &[]);
+        assert!(first.scene && first.stirred && first.elsewhere);
+        // Nobody has looked yet: it is asked for again.
+        assert!(stir(&mut watch, 1, &grey, &[]).stirred);
+        watch.ask();
+        // What came while somebody looked at frame 1 is compared with frame 1.
+        let there = frame(90, Some((320, 160, 120)));
+        stir(&mut watch, 2, &there, &[]);
+        watch.answered(1);
+        let now = stir(&mut watch, 3, &there, &[]);
+        assert_eq!(now, Stir { scene: false, stirred: true, elsewhere: true });
+        let known = [Rect::new(310.0, 150.0, 380.0, 220.0)];
+        let now = stir(&mut watch, 4, &there, &known);
+        assert_eq!(now, Stir { scene: false, stirred: true, elsewhere: false });
+        watch.ask();
+        watch.answered(4);
+        assert!(!stir(&mut watch, 5, &there, &known).stirred);
+        assert!(stir(&mut watch, 4 + STILL, &there, &known).stirred, "from time to time");
+    }
+
+    #[test]
+    fn a_look_from_before_a_cut_says_nothing_about_the_scene_after_it() {
+        let (mut watch, dark, light) = (Watch::default(), frame(40, None), frame(220, None));
+        watch.compare_live(0, dark.view(), [].into_iter());
+        watch.ask();
+        assert!(watch.compare_live(1, light.view(), [].into_iter()).scene);
+        watch.answered(0);
+        assert!(watch.compare_live(2, light.view(), [].into_iter()).stirred);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use mien_base::limits;
 use mien_pixels::geometry::Size;
 use mien_pixels::i420::I420;
 
+use super::aigc;
 use super::write::{boxed, full, half, handler, here, long, word};
 use crate::clip::{ClipInfo, ColourTags, FrameSink, Summary, Timing};
 use crate::errors::{Error, Result};
@@ -111,6 +112,10 @@ pub struct Writer<W> {
     head: Vec<u8>,
     at: u64,
     summary: Summary,
+    /// Most frames of a segment.
+    most: usize,
+    /// The `AIGC` record that each segment carries by itself.
+    record: Option<String>,
 }
 
 impl<W> std::fmt::Debug for Writer<W> {
@@ -140,7 +145,24 @@ impl<W: Write + Seek + Send> Writer<W> {
             head: Vec::new(),
             at,
             summary: Summary::default(),
+            most: FRAMES,
+            record: None,
         })
+    }
+
+    /// Its segments stand alone: each is a clip by itself, of at most so many frames.
+    #[must_use]
+    pub fn alone(mut self, most: usize, record: Option<&str>) -> Self {
+        self.most = most.max(1);
+        self.open.samples.reserve_exact(self.most);
+        self.record = record.map(str::to_owned);
+        self
+    }
+
+    /// Bytes that were written so far.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.at
     }
 
     /// Makes the segment whole; the next frame begins another. Gives the bytes of the file that
@@ -182,9 +204,10 @@ impl<W: Write + Seek + Send> Writer<W> {
         boxed(&mut self.head, *b"ftyp", |out| {
             out.extend_from_slice(b"iso6\0\0\x02\0iso6isommp41");
         });
-        movie(&mut self.head, &self.look, &self.look.describe(&config), self.timescale);
+        let descriptions = self.look.describe(&config);
+        movie(&mut self.head, &self.look, &descriptions, self.timescale, self.record.as_deref());
         self.open.moof = self.at + self.head.len() as u64;
-        let room = FRAME_HEAD + FRAME_EACH * FRAMES;
+        let room = FRAME_HEAD + FRAME_EACH * self.most;
         // Until the segment is whole this is a free box that reaches to the end of what counts.
         boxed(&mut self.head, *b"free", |out| out.resize(out.len() + room - 8, 0));
         self.open.mdat = self.at + self.head.len() as u64;
@@ -204,7 +227,7 @@ impl<W: Write + Seek + Send> FrameSink for Writer<W> {
         if first && !idr {
             return Err(order("a segment begins with an IDR"));
         }
-        if self.open.samples.len() == FRAMES {
+        if self.open.samples.len() >= self.most {
             return Err(order("a segment is full"));
         }
         let encoder = match &mut self.encoder {
@@ -258,7 +281,13 @@ fn fragment(out: &mut Vec<u8>, open: &Open) {
 }
 
 /// `moov` of a segment: one track without samples.
-fn movie(out: &mut Vec<u8>, look: &Look, descriptions: &[u8], timescale: u32) {
+fn movie(
+    out: &mut Vec<u8>,
+    look: &Look,
+    descriptions: &[u8],
+    timescale: u32,
+    record: Option<&str>,
+) {
     let (width, height) = look.shown();
     boxed(out, *b"moov", |out| {
         movie_head(out, timescale, 0, 0, 2);
@@ -289,6 +318,9 @@ fn movie(out: &mut Vec<u8>, look: &Look, descriptions: &[u8], timescale: u32) {
                 [1, 1, 0, 0, 0].iter().for_each(|value| word(out, *value));
             });
         });
+        if let Some(record) = record {
+            aigc::write(out, record);
+        }
     });
 }
 

@@ -19,16 +19,18 @@ const PIPE: usize = 4096;
 
 /// A file that is read, as long as it was at first.
 #[derive(Debug)]
-pub(super) struct FileIn {
+pub struct FileIn {
     fd: Arc<OwnedFd>,
     len: u64,
     at: u64,
 }
 
 impl FileIn {
+    /// From its beginning.
+    ///
     /// # Errors
     /// When it has no size, or is no regular file.
-    pub(super) fn new(fd: Arc<OwnedFd>) -> Result<Self> {
+    pub fn new(fd: Arc<OwnedFd>) -> Result<Self> {
         let stat = rustix::fs::fstat(&fd)?;
         if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
             return Err(Error::new(ErrorKind::NotSeekable, "it is no regular file"));
@@ -75,7 +77,7 @@ impl Seek for FileIn {
 
 /// A file that is written.
 #[derive(Debug)]
-pub(super) struct FileOut {
+pub struct FileOut {
     fd: Arc<OwnedFd>,
     at: u64,
 }
@@ -83,7 +85,7 @@ pub(super) struct FileOut {
 impl FileOut {
     /// What stands after `at` will be written over.
     #[must_use]
-    pub(super) fn new(fd: Arc<OwnedFd>, at: u64) -> Self {
+    pub fn new(fd: Arc<OwnedFd>, at: u64) -> Self {
         Self { fd, at }
     }
 }

@@ -8,7 +8,7 @@
 
 mod file;
 mod tally;
-mod stage;
+pub(crate) mod stage;
 mod decode;
 mod encode;
 mod changes;
@@ -37,6 +37,7 @@ use rustix::fs::FileType;
 
 pub use changes::Changes;
 pub use check::is_clip;
+pub use file::{FileIn, FileOut};
 pub use stage::Stages;
 
 use crate::meter::JobClock;

@@ -31,7 +31,7 @@ use super::encode::EncodeJob;
 const STACK: usize = 4 << 20;
 
 /// What a stage's thread is asked for.
-enum Order<J> {
+pub(crate) enum Order<J> {
     /// Try what it must not be able to do.
     Try(SyncSender<Vec<Attempt>>),
     Work(Box<J>),
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Stages {
 }
 
 /// Work of one stage on one clip.
-pub(super) trait Job: Send + 'static {
+pub(crate) trait Job: Send + 'static {
     fn run(self, pulse: &Arc<Pulse>);
 }
 
@@ -85,11 +85,11 @@ impl Stages {
 }
 
 /// A stage's thread ended, which it never does.
-pub(super) fn gone() -> Error {
+pub(crate) fn gone() -> Error {
     Error::Protocol { what: "a stage of the clip is gone" }
 }
 
-fn start<J: Job>(
+pub(crate) fn start<J: Job>(
     name: &'static str,
     list: List,
     pulse: &Arc<Pulse>,
@@ -117,7 +117,7 @@ fn start<J: Job>(
 }
 
 /// Runs a stage's work; a panic is an error like any other.
-pub(super) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result,
         Err(payload) => Err(Error::Panic { message: words(payload.as_ref()) }),
