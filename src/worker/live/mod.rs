@@ -202,7 +202,7 @@ impl<B: Backend> Desk<'_, B> {
         outbox.send(Event::LiveBegan { job: live.job, delivers: delivers.clone() });
 
         // The first frame says what its values mean.
-        let first = self.first(&queue)?;
+        let first = self.first_taken(&queue)?;
         let colour = first.image.colour();
         let mut marker = mark::clip::Clip::new(&recipe, size, Turn::default(), colour);
         let record = marker.record(None);
@@ -267,7 +267,7 @@ impl<B: Backend> Desk<'_, B> {
     }
 
     /// Waits for the first frame.
-    fn first(&self, queue: &Newest) -> Result<Taken> {
+    fn first_taken(&self, queue: &Newest) -> Result<Taken> {
         loop {
             self.pulse.boundary()?;
             match queue.pop(Duration::from_millis(50)) {
