@@ -8,7 +8,7 @@ use mien_base::id::JobId;
 use mien_base::model::Manifest;
 use mien_base::wire::{Event, Request};
 
-use super::needs::{self, Need};
+use super::needs::{self, Need, Wanted};
 use super::{Policy, Supervisor};
 use crate::{Error, Result, stream};
 
@@ -116,28 +116,32 @@ impl Supervisor {
     }
 
     /// A worker that is held and has, or is about to have, the models and the policy.
-    pub(super) fn prepare(&mut self, wanted: &[Manifest]) -> Result<()> {
+    pub(super) fn prepare(&mut self, wanted: &Wanted) -> Result<()> {
         self.look_at_consent()?;
         self.bury();
         if self.link.is_none() {
             self.spawn()?;
         }
         // Models and policy are ours: they may go out before the worker is known to be held.
-        let sent = self.bring_models(wanted).and_then(|()| self.bring_policy());
+        let sent = self.bring(wanted);
         match sent {
             Err(error) if error.blames_worker() => self.lose(),
             other => other?,
         }
         self.ready()?;
         // After a restart in `ready` nothing is there; otherwise both do nothing.
-        self.bring_models(wanted)?;
-        self.bring_policy()
+        self.bring(wanted)
+    }
+
+    fn bring(&mut self, wanted: &Wanted) -> Result<()> {
+        self.bring_models(&wanted.models)?;
+        if wanted.people { self.bring_policy() } else { Ok(()) }
     }
 
     fn attempt<T>(
         &mut self,
         job: JobId,
-        wanted: &[Manifest],
+        wanted: &Wanted,
         make: &mut impl FnMut(&AtomicBool) -> Result<Sent<T>>,
         attempt: u32,
     ) -> Result<(Event, T)> {
@@ -160,7 +164,7 @@ impl Supervisor {
     }
 
     /// The next event of a job but `Started`.
-    pub(super) fn next_of(&mut self, job: JobId, wanted: &[Manifest]) -> Result<Event> {
+    pub(super) fn next_of(&mut self, job: JobId, wanted: &Wanted) -> Result<Event> {
         loop {
             let event = match self.next() {
                 Err(Error::Cancelled) => {
@@ -180,7 +184,7 @@ impl Supervisor {
                 Event::Failed { job: Some(of), failure } if of == job => {
                     // A model that did not load says more than the job that missed it.
                     let models = self.link.as_ref().map(|link| &link.models);
-                    let broken = wanted.iter().find_map(|m| models?.get(&m.id)?.clone());
+                    let broken = wanted.models.iter().find_map(|m| models?.get(&m.id)?.clone());
                     return Err(Error::Failed(broken.unwrap_or(failure)));
                 }
                 event if job_of(&event) == Some(job) => return Ok(event),

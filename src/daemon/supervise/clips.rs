@@ -14,8 +14,7 @@ use std::sync::atomic::Ordering;
 use mien_base::clock::Wall;
 use mien_base::id::JobId;
 use mien_base::limits;
-use mien_base::model::Manifest;
-use mien_base::recipe::{Action, Detect, Recipe, SelectMode};
+use mien_base::recipe::{Detect, Recipe};
 use mien_base::report::ClipReport;
 use mien_base::wire::clip::{
     Clip, ClipDetect, ClipOutput, ClipWritten, Container, FrameFaces, Plan, Range,
@@ -25,7 +24,7 @@ use mien_vault::digest::{self, Hasher};
 
 use super::Supervisor;
 use super::jobs::{Ended, Seal};
-use super::needs;
+use super::needs::{self, Wanted};
 use crate::files::{Input, Output, Pending};
 use crate::segments::{Key, Segments};
 use crate::{Error, Result};
@@ -106,8 +105,8 @@ impl Supervisor {
     fn digest(&mut self, job: &ClipJob<'_>) -> Result<String> {
         let mut recipe = job.recipe.clone();
         recipe.mark.counter = 0;
-        let models = needs::resolve(&needs::of_recipe(&recipe), self.models.as_ref())?;
-        let models: Vec<&str> = models.iter().map(|m| m.sha256.as_str()).collect();
+        let wanted = needs::resolve(&needs::of_recipe(&recipe), self.models.as_ref())?;
+        let models: Vec<&str> = wanted.models.iter().map(|m| m.sha256.as_str()).collect();
         let overlay = job.overlay.map(|input| self.digest_of(input)).transpose()?;
         let input = self.digest_of(job.input)?;
         let mut hasher = Hasher::default();
@@ -117,7 +116,7 @@ impl Supervisor {
             (input, overlay),
         );
         hasher.update(&json(&facts));
-        if knows_people(&recipe) {
+        if wanted.people {
             for source in &self.policy.sources {
                 // A consent that begins or ends between two runs makes them two jobs.
                 let holds: Vec<bool> = source
@@ -264,7 +263,7 @@ impl Supervisor {
     fn attempt_clip(
         &mut self,
         job: &ClipJob<'_>,
-        wanted: &[Manifest],
+        wanted: &Wanted,
         segments: Option<&mut Segments>,
         last_try: bool,
         watch: &mut Watch<'_>,
@@ -337,7 +336,7 @@ impl Supervisor {
     fn answer_clip(
         &mut self,
         job: &ClipJob<'_>,
-        wanted: &[Manifest],
+        wanted: &Wanted,
         mut segments: Option<&mut Segments>,
         watch: &mut Watch<'_>,
     ) -> Result<(ClipReport, ClipWritten)> {
@@ -423,15 +422,6 @@ fn can_go_on(error: &Error) -> bool {
         Error::Failed(failure) => failure.kind == mien_base::error::ErrorKind::Io,
         _ => false,
     }
-}
-
-/// Enrolled people can make a difference.
-fn knows_people(recipe: &Recipe) -> bool {
-    let actions = recipe.rules.iter().map(|rule| &rule.action);
-    let mut actions = actions.chain([&recipe.action, &recipe.others]);
-    !recipe.rules.is_empty()
-        || recipe.select.mode == SelectMode::Reference
-        || actions.any(|action| matches!(action, Action::Swap(_)))
 }
 
 fn json<T: serde::Serialize>(value: &T) -> Vec<u8> {

@@ -16,6 +16,17 @@ pub(super) enum Need {
     Model(ModelId),
     /// Whichever fills the role; when none is installed the worker decides what that means.
     Role(Role),
+    /// Who is known, who agreed, and whose face may be used.
+    People,
+}
+
+/// What a worker must have before a job.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) models: Vec<Manifest>,
+    /// The policy in force. A job that asks for nobody goes without: to hand it over costs an
+    /// unrolled skin for each source.
+    pub(super) people: bool,
 }
 
 /// What finding faces needs.
@@ -64,15 +75,19 @@ pub(super) fn of_recipe(recipe: &Recipe) -> Vec<Need> {
         needs.push(Need::Role(Role::Segmenter));
     }
     needs.extend(models.into_iter().cloned().map(Need::Model));
+    if recognises || actions().any(|action| matches!(action, Action::Swap(_))) {
+        needs.push(Need::People);
+    }
     needs
 }
 
-/// The manifests that fill the needs; a generator that wants a crossface brings its role along.
+/// What fills the needs; a generator that wants a crossface brings its role along.
 ///
 /// # Errors
 /// `Vault` when a named model is not known.
-pub(super) fn resolve(needs: &[Need], models: &dyn ModelSource) -> Result<Vec<Manifest>> {
+pub(super) fn resolve(needs: &[Need], models: &dyn ModelSource) -> Result<Wanted> {
     let mut found: Vec<Manifest> = Vec::new();
+    let mut people = false;
     let mut add = |manifest: Manifest| {
         if !found.iter().any(|m| m.id == manifest.id) {
             found.push(manifest);
@@ -93,9 +108,10 @@ pub(super) fn resolve(needs: &[Need], models: &dyn ModelSource) -> Result<Vec<Ma
                     add(manifest);
                 }
             }
+            Need::People => people = true,
         }
     }
-    Ok(found)
+    Ok(Wanted { models: found, people })
 }
 
 #[cfg(test)]
@@ -130,15 +146,17 @@ mod tests {
             Need::Role(Role::Embedder),
             Need::Role(Role::Segmenter),
             Need::Model("mine".parse().unwrap()),
+            Need::People,
         ] {
             assert!(needs.contains(&need), "{need:?}");
         }
     }
 
     #[test]
-    fn a_mesh_swap_needs_landmarks_but_no_embedder() {
+    fn a_mesh_swap_needs_people_and_landmarks_but_no_embedder() {
         let recipe = Recipe { action: swap(None), ..Recipe::default() };
         let needs = of_recipe(&recipe);
+        assert!(needs.contains(&Need::People));
         assert!(needs.contains(&Need::Role(Role::Landmarks)));
         assert!(!needs.contains(&Need::Role(Role::Embedder)));
     }
