@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::fleet_args::FleetCommand;
+use super::job_args::JobCommand;
 use super::model_args::{KeyCommand, ModelCommand};
 pub(crate) use super::process_args::{
     ClipArgs, CornerArg, DetectorArgs, FormatArg, LabelArg, MarkArgs, MaskArg, MaskArgs, ModeArg,
@@ -58,6 +60,12 @@ pub(crate) enum Command {
     /// Makes, shows, rotates and revokes keys, and says whom this machine trusts
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Orders, lists, watches and steers jobs of this machine
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Orders jobs over a broker, and watches devices (for operators)
+    #[command(subcommand)]
+    Fleet(FleetCommand),
     /// Measures this machine, and compares with a stored run
     #[command(
         after_help = "Examples:\n  mien bench\n  mien bench --sizes 720p,1080p --rounds 9 --json > now.json\n  mien bench --compare before.json"

@@ -121,20 +121,25 @@ impl Desk {
     /// As `open`; with `clips` its worker may write files as large as clips become.
     pub(crate) fn open_for(run: &RunArgs, clips: bool) -> Result<Self> {
         let mut desk = Self::open_bare_for(run, clips)?;
-        let ids = desk.sources.list()?;
+        desk.know_all()?;
+        Ok(desk)
+    }
+
+    fn know_all(&mut self) -> Result<()> {
+        let ids = self.sources.list()?;
         if ids.len() > limits::IDENTITIES {
             let (found, most) = (ids.len(), limits::IDENTITIES);
             let text = format!("{found} sources are enrolled, at most {most} can be known at once");
             return Err(Error::Usage(text));
         }
         // Before anything is read: what changes from here on is told.
-        let watch = record::Consents::new(&desk.sources, ids.clone())?;
-        desk.worker.watch_consent(Box::new(watch));
+        let watch = record::Consents::new(&self.sources, ids.clone())?;
+        self.worker.watch_consent(Box::new(watch));
         for id in &ids {
-            let stored = desk.sources.get(id)?;
-            desk.know(stored.record, stored.portrait, stored.consents);
+            let stored = self.sources.get(id)?;
+            self.know(stored.record, stored.portrait, stored.consents);
         }
-        Ok(desk)
+        Ok(())
     }
 
     /// Opens the stores and starts the worker; no source is known to it.
@@ -144,8 +149,39 @@ impl Desk {
 
     fn open_bare_for(run: &RunArgs, clips: bool) -> Result<Self> {
         let home = Home::from_env()?;
-        let clock = Arc::new(SystemClock::start());
-        let sources = Arc::new(record::open(&home, clock.clone(), run.quiet)?);
+        let sources = Arc::new(record::open(&home, Arc::new(SystemClock::start()), run.quiet)?);
+        let desk = Self::assemble(&home, sources, run, clips)?;
+        stop_on_signal(&desk.worker.cancel_handle().flag())?;
+        if clips {
+            // Held with us: the worker is in a process group of its own.
+            signal_hook::flag::register(signal_hook::consts::SIGTSTP, desk.worker.pause_flag())
+                .map_err(|source| Error::Signal { source })?;
+        }
+        Ok(desk)
+    }
+
+    /// For jobs: over a store that is open, with every enrolled source known, deaf to signals.
+    pub(crate) fn open_for_jobs(home: &Home, store: &Arc<Store>, run: &RunArgs) -> Result<Self> {
+        let mut desk = Self::assemble(home, store.clone(), run, true)?;
+        desk.know_all()?;
+        Ok(desk)
+    }
+
+    /// From now on it works for this job.
+    pub(crate) fn begin(&mut self, job: JobId) {
+        (self.job, self.jobs, self.pinned, self.wall) =
+            (Some(job), 0, (true, false), self.clock.wall());
+        self.recorder = Arc::new(Recorder {
+            store: self.sources.clone(),
+            clock: self.clock.clone(),
+            wall: self.wall,
+            lenient: self.recorder.lenient,
+        });
+        self.worker.set_witness(self.recorder.clone());
+    }
+
+    fn assemble(home: &Home, sources: Arc<Store>, run: &RunArgs, clips: bool) -> Result<Self> {
+        let (home, clock) = (home.clone(), Arc::new(SystemClock::start()));
         let mut config = WorkerConfig::this_program()?;
         config.unsandboxed = run.allow_unsandboxed;
         if clips {
@@ -163,12 +199,6 @@ impl Desk {
         let job = job.transpose()?;
         let models = Box::new(ModelStore::new(&home, clock.clone()));
         let mut worker = Supervisor::start(config, models, clock.clone())?;
-        stop_on_signal(&worker.cancel_handle().flag())?;
-        if clips {
-            // Held with us: the worker is in a process group of its own.
-            signal_hook::flag::register(signal_hook::consts::SIGTSTP, worker.pause_flag())
-                .map_err(|source| Error::Signal { source })?;
-        }
         let wall = run.clock.map_or_else(|| clock.wall(), Wall);
         let start = clock.mono();
         let recorder = Arc::new(Recorder {

@@ -5,6 +5,8 @@ mod model_args;
 mod process_args;
 mod run_args;
 mod source_args;
+mod job_args;
+mod fleet_args;
 pub(crate) mod args;
 mod out;
 mod inputs;
@@ -32,6 +34,9 @@ mod process;
 mod run;
 mod source;
 mod verify;
+mod work;
+mod job;
+mod fleet;
 
 use args::{Cli, Command};
 use clap::CommandFactory as _;
@@ -49,6 +54,8 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         Command::Audit(command) => audit::run(command),
         Command::Model(command) => model::run(command),
         Command::Key(command) => key::run(command),
+        Command::Job(command) => job::run(command),
+        Command::Fleet(command) => fleet::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Check(args) => check::run(args),
         Command::Run(args) => run::run(args),

@@ -212,6 +212,12 @@ fn mark(args: &MarkArgs) -> Result<Mark> {
     })
 }
 
+/// The marks of what jobs make.
+pub(crate) fn usual_mark() -> Mark {
+    let usual = Recipe::default().mark;
+    Mark { device: DeviceId::new(machine_number()).unwrap_or(usual.device), ..usual }
+}
+
 /// The counter of the watermark: 16 bits of the job id, and the hour since 2026 in 16 bits.
 pub(crate) fn counter(job: JobId, wall: Wall) -> u32 {
     let start = Wall::from_date(2026, 1, 1).expect("a date").0;

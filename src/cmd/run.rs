@@ -6,14 +6,18 @@ use std::sync::atomic::AtomicBool;
 
 use mien_base::clock::SystemClock;
 use mien_daemon::config::Config;
+use mien_daemon::fleet::{Makes, Station};
+use mien_daemon::jobs::Executor;
 use mien_daemon::service::{Line, Lines, Lock, Parts, Service, Wanted};
+use mien_daemon::store::Store;
 use mien_daemon::telemetry::{Log, Notify};
 use mien_vault::Home;
+use mien_vault::random::SystemRandom;
 
 use super::args::DaemonArgs;
-use super::desk;
 use super::error::{Error, Result};
-use super::record;
+use super::work::{House, Places, Work};
+use super::{desk, job, record};
 
 pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
     let config = Config::load(&args.config).map_err(mien_daemon::Error::Config)?;
@@ -27,6 +31,11 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
     desk::stop_on_signal(&stop)?;
     signal_hook::flag::register(signal_hook::consts::SIGHUP, reload.clone())
         .map_err(|source| Error::Signal { source })?;
+    let station = Station::start(
+        makes(&home, &store, &clock, House::new(&args.config, home.data(), &log)),
+        &config,
+    )?;
+    let handlers = BTreeMap::from([("job", station.clerk())]);
     let parts = Parts {
         home: home.data().to_owned(),
         lock,
@@ -35,12 +44,34 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
         log,
         notify: Notify::from_env(),
         lines: Box::new(Cameras),
-        parts: Vec::new(),
-        handlers: BTreeMap::new(),
+        parts: vec![Box::new(station)],
+        handlers,
         stop,
         reload,
     };
     Ok(Service::start(config, parts)?.run()?)
+}
+
+/// What jobs and the fleet are made of.
+fn makes(home: &Home, store: &Arc<Store>, clock: &Arc<SystemClock>, house: Arc<House>) -> Makes {
+    let (of, known, rest) = (home.clone(), store.clone(), house.clone());
+    let executor = move |config: &Config| {
+        let (inputs, outputs) = (config.jobs.inputs.clone(), config.jobs.outputs.clone());
+        let places = Places { inputs, outputs };
+        let work = Work::new(&of, known.clone(), places, Some(rest.clone()))
+            .threads(config.worker.threads)
+            .unsandboxed(config.worker.allow_unsandboxed);
+        Arc::new(work) as Arc<dyn Executor>
+    };
+    Makes {
+        home: home.clone(),
+        store: store.clone(),
+        clock: clock.clone(),
+        boot: job::boot(),
+        executor: Box::new(executor),
+        device: house,
+        random: || Box::new(SystemRandom),
+    }
 }
 
 /// Starts pipelines on cameras.

@@ -23,7 +23,7 @@ use crate::memfd;
 use crate::settings::Settings;
 
 /// Where the supervisor gets a worker's models from.
-pub trait ModelSource {
+pub trait ModelSource: Send {
     /// The model with this id, installed or not.
     ///
     /// # Errors

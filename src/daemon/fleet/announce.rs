@@ -1,5 +1,7 @@
 //! What a device says of itself on every connect: status, birth, and what it knows of its jobs.
 
+use std::sync::atomic::Ordering;
+
 use mien_vault::text;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -12,6 +14,8 @@ use crate::mqtt::{Gone, Greeting};
 
 /// Jobs that have ended which `sync` names.
 const ENDED: usize = 64;
+/// How long a `health` holds, in seconds.
+const HEALTH_LIFE: u32 = 180;
 /// How long a `sync` is of use, in seconds.
 const SYNC_LIFE: u32 = 60;
 
@@ -101,6 +105,13 @@ fn sync(shared: &Shared, number: u64) -> Result<(Value, Vec<crate::store::Gap>),
     Ok((body, gaps))
 }
 
+/// How the device stands, when it says so.
+pub(super) fn health(shared: &Shared) -> Option<Message> {
+    let mut health = shared.device.health()?;
+    health["at"] = json!(shared.now_ms());
+    Some(told(shared.topics().own("health"), &health, true, Some(HEALTH_LIFE)))
+}
+
 /// Says who is there, and tells again what the broker may have lost.
 pub(super) fn arrive(
     shared: &Shared,
@@ -128,6 +139,13 @@ pub(super) fn arrive(
             let body = serde_json::to_value(&state).expect("plain data with text keys");
             drain.now(told(job.topic.clone(), &body, true, life));
         }
+    }
+    if !greeting.session && shared.twin.load(Ordering::SeqCst) > 0 {
+        let reported = super::incoming::reported(shared);
+        drain.now(told(topics.own("twin/reported"), &reported, true, None));
+    }
+    if let Some(discovery) = super::home::message(shared) {
+        drain.now(discovery);
     }
     let (body, gaps) = sync(shared, number)?;
     drain.sync(told(topics.own("sync"), &body, false, Some(SYNC_LIFE)), gaps);

@@ -1,7 +1,7 @@
 //! What comes from the broker: who may have sent it is never taken on trust.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use mien_vault::sign::Envelope;
 use mien_vault::trust::KeyRole;
@@ -15,7 +15,9 @@ use crate::jobs::{Answer, Via};
 use crate::mqtt::packet::Message;
 
 /// Payload type of a desired state's envelope.
-pub(super) const TWIN_TYPE: &str = "application/vnd.mien.twin.v1+json";
+pub const TWIN_TYPE: &str = "application/vnd.mien.twin.v1+json";
+/// Under which key the versions of desired states are counted.
+pub(super) const TWIN: &str = "twin/desired";
 /// Longest topic that is answered to, and longest correlation that is given back, in bytes.
 const RESPONSE: usize = 256;
 /// Jobs in the answer to a query.
@@ -42,7 +44,10 @@ pub(super) fn take(shared: &Arc<Shared>, message: &Message) -> Result<Vec<Messag
         Incoming::Desired => return desired(shared, bytes),
         Incoming::Get => Some(get(shared, bytes)?),
         Incoming::Set(what) => set(shared, &what, message)?,
-        Incoming::Home => None,
+        Incoming::Home => {
+            let came = message.payload == b"online";
+            return Ok(super::home::message(shared).filter(|_| came).into_iter().collect());
+        }
     };
     Ok(answer.and_then(|answer| respond(message, &answer)).into_iter().collect())
 }
@@ -79,7 +84,7 @@ fn get(shared: &Shared, bytes: &[u8]) -> Result<Value> {
         }
         Some("birth") => json!({ "birth": birth(shared, shared.status().connects) }),
         Some("schema") => json!({ "job": job_schema(), "ctl": control_schema() }),
-        Some("twin") => json!({ "version": shared.twin.load(Ordering::SeqCst) }),
+        Some("twin") => json!({ "reported": reported(shared) }),
         _ => {
             let detail = "ask for `what`: job (with `id`), jobs, birth, schema, twin";
             let refusal = Refusal::at(Reason::InvalidRequest, "/what", detail);
@@ -89,32 +94,45 @@ fn get(shared: &Shared, bytes: &[u8]) -> Result<Value> {
     Ok(answer)
 }
 
+/// A version, and what is desired.
+type Desired = (u64, Map<String, Value>);
+
+/// What is told of the desired state.
+pub(super) fn reported(shared: &Shared) -> Value {
+    let last = shared.reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    last.unwrap_or_else(|| json!({ "version": shared.twin.load(Ordering::SeqCst) }))
+}
+
 /// Brings the device to a desired state that is signed, for this device, and newer than the last.
+/// Each version is tried once: one that harmed is not tried again on the next connect.
 fn desired(shared: &Shared, bytes: &[u8]) -> Result<Vec<Message>> {
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
-    let outcome = read_desired(shared, bytes);
-    let body = match outcome {
-        // The one that holds already: the broker keeps it, and brings it on every connect.
+    let (version, outcome) = match read_desired(shared, bytes) {
+        // The one that was tried already: the broker keeps it, and brings it on every connect.
         Ok(None) => return Ok(Vec::new()),
-        Ok(Some((version, state))) => {
+        Ok(Some((version, desired))) => {
+            shared.jobs.store().take_sequence(TWIN, version)?;
             shared.twin.store(version, Ordering::SeqCst);
-            json!({ "version": version, "state": state, "at": shared.now_ms() })
+            (version, shared.device.desire(&desired))
         }
+        Err(refusal) => (shared.twin.load(Ordering::SeqCst), Err(refusal)),
+    };
+    let at = shared.now_ms();
+    let body = match outcome {
+        Ok(state) => json!({ "version": version, "state": state, "at": at }),
         Err(refusal) => {
             shared.jobs.refuse("twin", &refusal)?;
-            let version = shared.twin.load(Ordering::SeqCst);
-            json!({ "version": version, "refused": refusal, "at": shared.now_ms() })
+            json!({ "version": version, "refused": refusal, "at": at })
         }
     };
+    let mut last = shared.reported.lock().unwrap_or_else(PoisonError::into_inner);
+    *last = Some(body.clone());
     Ok(vec![told(shared.topics().own("twin/reported"), &body, true, None)])
 }
 
-fn read_desired(
-    shared: &Shared,
-    bytes: &[u8],
-) -> std::result::Result<Option<(u64, Value)>, Refusal> {
+fn read_desired(shared: &Shared, bytes: &[u8]) -> std::result::Result<Option<Desired>, Refusal> {
     let invalid = |at: &str, detail: &str| Refusal::at(Reason::InvalidRequest, at, detail);
     if bytes.len() > LARGEST * 3 / 2 {
         return Err(Refusal::new(Reason::TooLarge, "it is too large"));
@@ -144,7 +162,7 @@ fn read_desired(
         let detail = format!("version {held} holds already");
         return Err(Refusal::at(Reason::VersionMismatch, "/version", detail));
     }
-    shared.device.desire(desired).map(|state| Some((version, state)))
+    Ok(Some((version, desired.clone())))
 }
 
 /// Turns a bare word into a job of this machine, when it may be one.

@@ -10,9 +10,15 @@
 
 mod announce;
 mod drain;
+mod home;
 mod incoming;
 mod session;
 pub mod operator;
+pub mod pool;
+pub mod probe;
+pub mod rollout;
+mod change;
+mod station;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,6 +38,10 @@ use crate::errors::{Error, Result};
 use crate::jobs::Jobs;
 use crate::mqtt::packet::{Message, Version};
 use crate::mqtt::{Broker, client_config};
+
+pub use change::Change;
+pub use incoming::TWIN_TYPE;
+pub use station::{Clerk, Hires, Makes, Station};
 
 /// Messages that are not kept which may wait; the oldest goes when one more comes.
 const PASSING: usize = 64;
@@ -80,11 +90,31 @@ impl Settings {
     }
 }
 
+impl From<&crate::config::Fleet> for Settings {
+    fn from(config: &crate::config::Fleet) -> Self {
+        let (host, port) = config.broker.clone();
+        let files = |tls: &crate::config::Tls| crate::mqtt::TlsFiles {
+            ca: tls.ca.clone(),
+            certificate: tls.certificate.clone(),
+            key: tls.key.clone(),
+        };
+        let mut settings = Self::new(Broker { host, port, tls: config.tls.as_ref().map(files) });
+        settings.keep_alive = u16::try_from(config.keep_alive.as_secs()).unwrap_or(u16::MAX);
+        (settings.commands, settings.discovery) = (config.set, config.discovery);
+        settings
+    }
+}
+
 /// What the fleet asks the rest of the device.
 pub trait Device: std::fmt::Debug + Send + Sync {
     /// What stands in `birth` beside kinds, schemas and limits: cameras, models, versions.
     fn facts(&self) -> Map<String, Value> {
         Map::new()
+    }
+
+    /// How it stands, told once a minute; none: nothing is told.
+    fn health(&self) -> Option<Value> {
+        None
     }
 
     /// Brings the device to a desired state; what is to be told of it.
@@ -139,10 +169,49 @@ struct Shared {
     status: Mutex<Status>,
     passing: Mutex<std::collections::VecDeque<Message>>,
     twin: AtomicU64,
+    reported: Mutex<Option<Value>>,
     wakes: Vec<OwnedFd>,
 }
 
 impl Shared {
+    fn new(
+        settings: Settings,
+        jobs: Arc<Jobs>,
+        device: Arc<dyn Device>,
+        random: Box<dyn Random + Send>,
+    ) -> Result<Arc<Self>> {
+        let config = settings.broker.tls.as_ref().map(client_config).transpose()?;
+        let pool_config = match &settings.pool_tls {
+            Some(files) => Some(client_config(files)?),
+            None => config.clone(),
+        };
+        let twin = jobs.store().last_sequence(incoming::TWIN)?;
+        let pools = !jobs.settings().pools.is_empty();
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let event = || {
+            eventfd(0, flags).map_err(|errno| Error::Thread { name: "fleet", source: errno.into() })
+        };
+        let mut wakes = vec![event()?];
+        if pools {
+            wakes.push(event()?);
+        }
+        Ok(Arc::new(Self {
+            settings,
+            config,
+            pool_config,
+            clock: jobs.clock().clone(),
+            jobs,
+            device,
+            random: Mutex::new(random),
+            stop: AtomicBool::new(false),
+            status: Mutex::new(Status::default()),
+            passing: Mutex::default(),
+            twin: AtomicU64::new(twin),
+            reported: Mutex::default(),
+            wakes,
+        }))
+    }
+
     fn topics(&self) -> &Topics {
         &self.jobs.settings().topics
     }
@@ -192,41 +261,15 @@ impl Fleet {
     /// Starts to reach for the broker; returns at once.
     ///
     /// # Errors
-    /// `Broker`, `File` when TLS can't work with its files; `Thread`.
+    /// `Broker`, `File` when TLS can't work with its files; `Thread`, `Store`.
     pub fn start(
         settings: Settings,
         jobs: Arc<Jobs>,
         device: Arc<dyn Device>,
         random: Box<dyn Random + Send>,
     ) -> Result<Self> {
-        let config = settings.broker.tls.as_ref().map(client_config).transpose()?;
-        let pool_config = match &settings.pool_tls {
-            Some(files) => Some(client_config(files)?),
-            None => config.clone(),
-        };
-        let pools = !jobs.settings().pools.is_empty();
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let event = || {
-            eventfd(0, flags).map_err(|errno| Error::Thread { name: "fleet", source: errno.into() })
-        };
-        let mut wakes = vec![event()?];
-        if pools {
-            wakes.push(event()?);
-        }
-        let shared = Arc::new(Shared {
-            settings,
-            config,
-            pool_config,
-            clock: jobs.clock().clone(),
-            jobs,
-            device,
-            random: Mutex::new(random),
-            stop: AtomicBool::new(false),
-            status: Mutex::new(Status::default()),
-            passing: Mutex::default(),
-            twin: AtomicU64::new(0),
-            wakes,
-        });
+        let shared = Shared::new(settings, jobs, device, random)?;
+        let pools = !shared.jobs.settings().pools.is_empty();
         let weak = Arc::downgrade(&shared);
         shared.jobs.on_message(move || {
             if let Some(shared) = weak.upgrade() {
@@ -296,3 +339,6 @@ impl Drop for Fleet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -193,6 +193,23 @@ impl Operator {
     /// # Errors
     /// `Gone`.
     pub fn submit(&mut self, document: &Document, key: &KeyPair) -> std::result::Result<(), Gone> {
+        self.order(document, key, None)
+    }
+
+    /// The same; each device that gets it answers below its own topics under `reply/NAME`.
+    ///
+    /// # Errors
+    /// `Gone`.
+    pub fn order(
+        &mut self,
+        document: &Document,
+        key: &KeyPair,
+        reply: Option<&str>,
+    ) -> std::result::Result<(), Gone> {
+        // A device may write below its own topics alone, and only one device is asked by name.
+        let device = reply.filter(|_| !document.audience.contains('/'));
+        let response_topic =
+            device.map(|name| format!("{}/{}/reply/{name}", self.root, document.audience));
         let rest = match document.audience.split_once('/') {
             Some(("pool", pool)) => format!("pool/{pool}/offer"),
             Some((group, name)) => format!("{group}/{name}/job/req"),
@@ -205,6 +222,8 @@ impl Operator {
             content_type: Some("application/json".to_owned()),
             payload_is_text: true,
             user: vec![("schema".to_owned(), crate::contract::JOB.to_owned())],
+            correlation: response_topic.as_ref().map(|_| document.id.clone().into_bytes()),
+            response_topic,
             ..Properties::default()
         };
         self.publish(&rest, sign(document, key), properties)

@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mien_base::clock::Mono;
 use serde_json::json;
 
 use super::Shared;
@@ -16,6 +17,8 @@ use crate::mqtt::{Client, Event, Gone, Greeting};
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How often what is in the outbox is looked at when nobody rings.
 const LOOK: Duration = Duration::from_secs(5);
+/// How often the device says how it stands.
+const HEALTH: Duration = Duration::from_secs(60);
 /// Messages of QoS 1 that the broker may have on the way to us.
 const SLOTS: u16 = 8;
 /// How long what is on the way is waited for at the end.
@@ -28,9 +31,7 @@ pub(super) fn main(shared: &Arc<Shared>) {
         let number = shared.status().connects + 1;
         let done = connect(shared, false, number).and_then(|(client, greeting)| {
             tries = 0;
-            let mut status = shared.status();
-            (status.connected, status.connects) = (true, number);
-            drop(status);
+            shared.status().connects = number;
             carry(shared, client, &greeting, number)
         });
         let mut status = shared.status();
@@ -146,7 +147,13 @@ fn carry(
     subscribe(shared, &mut client)?;
     let mut drain = Drain::new(shared, greeting)?;
     announce::arrive(shared, &mut drain, greeting, number)?;
+    let mut healthy: Option<Mono> = None;
     loop {
+        let now = shared.clock.mono();
+        if healthy.is_none_or(|at| now.since(at) >= HEALTH) {
+            healthy = Some(now);
+            announce::health(shared).into_iter().for_each(|told| drain.now(told));
+        }
         drain.fill(shared, &mut client)?;
         let stopping = shared.stopping();
         if stopping {
@@ -165,6 +172,7 @@ fn carry(
                             reason: Some("a subscription".to_owned()),
                         });
                     }
+                    shared.status().connected = true;
                 }
             }
         }

@@ -101,6 +101,13 @@ impl JobControl {
         }
     }
 
+    /// Tells again how far the job is, so that it is known to run.
+    pub(super) fn beat(&self) {
+        let progress = self.at().2.clone();
+        let step = if progress.step.is_empty() { "running".to_owned() } else { progress.step };
+        drop(self.store.note_progress(&self.id, Progress { step, ..progress }));
+    }
+
     /// Time since the job last got on.
     pub(super) fn silent_for(&self) -> Duration {
         self.clock.mono().since(self.at().0)

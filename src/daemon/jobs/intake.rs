@@ -173,7 +173,11 @@ impl Inner {
         };
         Ok(Order {
             execution: execution(self.settings.topics.device(), &document.id),
-            topic: self.settings.topics.state(&document.id),
+            topic: if self.settings.told {
+                self.settings.topics.state(&document.id)
+            } else {
+                String::new()
+            },
             boot: self.settings.boot.clone(),
             issuer: signed.issuer,
             document,
@@ -361,6 +365,9 @@ impl Inner {
         });
         let entry = Entry::new(AuditKind::Refused, self.clock.wall(), body);
         self.store.append(entry)?;
+        if !self.settings.told {
+            return Ok(());
+        }
         let topic = self.settings.topics.own("event/refused");
         let event = json!({ "command": what, "id": id, "reason": refusal.reason });
         if let Value::Object(event) = event {

@@ -12,6 +12,7 @@ mod intake;
 mod runner;
 pub mod schedule;
 mod trust;
+pub mod verbs;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub slots: schedule::Slots,
     /// From and to in minutes of the day (UTC) when the device may be maintained; none: always.
     pub maintenance: Option<(u32, u32)>,
+    /// There is a fleet that is told of every state; else nothing goes into the outbox.
+    pub told: bool,
 }
 
 impl Settings {
@@ -60,6 +63,7 @@ impl Settings {
             bounds: Bounds { open: 1024, of_one_issuer: 512 },
             slots: schedule::Slots { light: 4, worker: 1 },
             maintenance: None,
+            told: true,
         }
     }
 }
@@ -166,7 +170,7 @@ impl Inner {
 /// The jobs of a device.
 pub struct Jobs {
     inner: Arc<Inner>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Jobs {
@@ -216,7 +220,7 @@ impl Jobs {
             .name("jobs".to_owned())
             .spawn(move || runner.run())
             .map_err(|source| Error::Thread { name: "jobs", source })?;
-        Ok(Self { inner, thread: Some(thread) })
+        Ok(Self { inner, thread: Mutex::new(Some(thread)) })
     }
 
     /// What holds for the device.
@@ -298,8 +302,10 @@ impl Jobs {
     #[must_use]
     pub fn wait(&self, seen: u64, most: Duration) -> u64 {
         let live = self.inner.live();
-        let waited =
-            self.inner.watchers.wait_timeout_while(live, most, |live| live.generation == seen);
+        let waited = self
+            .inner
+            .watchers
+            .wait_timeout_while(live, most, |live| live.generation == seen && !live.stopping);
         waited.unwrap_or_else(PoisonError::into_inner).0.generation
     }
 
@@ -313,19 +319,25 @@ impl Jobs {
     pub fn nudge(&self) {
         self.inner.changed();
     }
-}
 
-impl Drop for Jobs {
-    fn drop(&mut self) {
+    /// Tells what runs to end, and waits for it; the next start takes it up. Nothing begins any more.
+    pub fn close(&self) {
         {
             let mut live = self.inner.live();
             live.stopping = true;
             live.running.values().for_each(|run| run.control().end(Stop::Shutdown));
         }
         self.inner.changed();
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -18,12 +18,14 @@ use super::schedule::{Now, Plan, Runs, Waits, plan};
 use super::{Inner, Outcome};
 use crate::contract::{Kind, Reason, Refusal, State, Window};
 use crate::errors::Result;
-use crate::store::{Asked, JobRow, Moved, Step};
+use crate::store::{Asked, JobRow, Moved, Origin, Step};
 
 /// How often the time of running jobs is looked at.
 const TICK: Duration = Duration::from_millis(200);
 /// How long nothing is looked at when nothing can happen.
 const IDLE: Duration = Duration::from_secs(60);
+/// How often a job of a pool says that it still runs: its lease is renewed by it.
+const BEAT: Duration = Duration::from_secs(8);
 /// How long a job that was told to end may take before it is given up.
 const GRACE: Duration = Duration::from_secs(20);
 /// Deaths of the daemon during one job after which it is not begun again.
@@ -40,6 +42,8 @@ pub(super) struct Run {
     timeout: Duration,
     stall: Option<Duration>,
     told: Option<Mono>,
+    /// When it last said that it runs; only jobs of a pool do.
+    beat: Option<Mono>,
 }
 
 impl Run {
@@ -140,6 +144,7 @@ impl Inner {
             timeout: Duration::from_secs(u64::from(document.timeout())),
             stall: document.stall_s.map(|stall| Duration::from_secs(u64::from(stall))),
             told: None,
+            beat: (job.origin == Origin::Pool).then(|| self.clock.mono()),
         };
         let id = job.id().to_owned();
         // First, so that what is asked of it from now on reaches it.
@@ -259,6 +264,10 @@ impl Inner {
                 run.control.end(Stop::Timeout);
             } else if run.stall.is_some_and(|stall| run.control.silent_for() >= stall) {
                 run.control.end(Stop::Stall);
+            }
+            if let Some(beat) = run.beat.as_mut().filter(|beat| now.since(**beat) >= BEAT) {
+                *beat = now;
+                run.control.beat();
             }
             if let Some(stop) = run.control.stop() {
                 let told = *run.told.get_or_insert(now);

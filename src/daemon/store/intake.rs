@@ -249,6 +249,15 @@ impl Store {
         self.write(When::Now, move |conn| take(conn, &tellers, &order, bounds)).wait()
     }
 
+    /// The highest number that was taken in under this key; 0 when none was.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub fn last_sequence(&self, key: &str) -> Result<u64> {
+        let last = "SELECT coalesce(max(top), 0) FROM signer WHERE key = ?1";
+        self.reader().query_row(last, [key], |row| row.get(0)).map_err(sql("be read"))
+    }
+
     /// Takes the number of a signed document in that is no job; false for a replay.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ pub struct JobRow {
     pub execution: JobId,
     pub issuer: String,
     pub origin: Origin,
-    /// Where its state is told.
+    /// Where its state is told; empty when nobody is.
     pub topic: String,
     pub document: Document,
     pub state: State,
@@ -248,6 +248,9 @@ pub(super) fn tell(conn: &Connection, store: &Tellers, job: &JobRow) -> Result<(
     let kind = if job.state == State::Rejected { AuditKind::Refused } else { AuditKind::Job };
     let entry = Entry::new(kind, store.now, Value::Object(body)).of_job(job.execution);
     record::append(conn, store.keys.audit(), entry)?;
+    if job.topic.is_empty() {
+        return Ok(());
+    }
     // What was told of its progress is older than this.
     let latest = Class::Latest.number();
     run(conn, "DELETE FROM outbox WHERE topic = ?1 AND class = ?2", params![job.topic, latest])?;
@@ -339,7 +342,8 @@ impl Store {
                 "UPDATE job SET step = ?2, permille = ?3 WHERE id = ?1 AND state = 'running'",
                 params![id, progress.step, progress.permille],
             )?;
-            let Some(mut job) = find(conn, &id)?.filter(|_| noted > 0) else { return Ok(()) };
+            let told = find(conn, &id)?.filter(|job| noted > 0 && !job.topic.is_empty());
+            let Some(mut job) = told else { return Ok(()) };
             job.progress = Some(progress);
             job.updated = ms(now);
             outbox::put(conn, &job.told().draft(job.topic.clone(), Class::Latest), None, now)
@@ -422,7 +426,9 @@ impl Store {
                     life_s: None,
                     payload: Vec::new(),
                 };
-                outbox::put(conn, &empty, None, now)?;
+                if !empty.topic.is_empty() {
+                    outbox::put(conn, &empty, None, now)?;
+                }
                 run(conn, "DELETE FROM attempt WHERE job = ?1", [job.id()])?;
                 run(conn, "DELETE FROM job WHERE id = ?1", [job.id()])?;
             }

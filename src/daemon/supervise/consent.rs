@@ -21,7 +21,7 @@ pub(super) const TICK: Duration = Duration::from_millis(10);
 pub type Consents = Vec<(IdentityId, Vec<ConsentRecord>)>;
 
 /// Knows when consent has changed.
-pub trait ConsentWatch: std::fmt::Debug {
+pub trait ConsentWatch: std::fmt::Debug + Send {
     /// The records of each source that it watches, when they may have changed since it was asked
     /// last; a source that is gone has none.
     ///

@@ -82,7 +82,7 @@ pub struct SheetJob<'a> {
 }
 
 /// Signs a finished file in the root program, where the key is.
-pub trait Seal: std::fmt::Debug {
+pub trait Seal: std::fmt::Debug + Send {
     /// The file as it is to appear.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ pub enum Ended<'a> {
 }
 
 /// Is told of each output before it appears.
-pub trait Witness: std::fmt::Debug {
+pub trait Witness: std::fmt::Debug + Send + Sync {
     /// Keeps what a job did.
     ///
     /// # Errors

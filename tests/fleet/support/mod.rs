@@ -50,6 +50,7 @@ impl Drop for Scratch {
 pub struct Mosquitto {
     pub at: PathBuf,
     pub port: u16,
+    host: String,
     child: Option<Child>,
     ca: CertifiedIssuer<'static, TlsKey>,
 }
@@ -64,12 +65,17 @@ fn issuer() -> CertifiedIssuer<'static, TlsKey> {
 impl Mosquitto {
     /// With TLS, client certificates and access lists, in this folder.
     pub fn start(at: &Path) -> Self {
+        Self::start_at(at, "127.0.0.1")
+    }
+
+    /// The same, listening on another address of this machine.
+    pub fn start_at(at: &Path, host: &str) -> Self {
         let at = at.join("broker");
         fs::create_dir_all(&at).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().port();
         let ca = issuer();
         fs::write(at.join("ca.pem"), ca.pem()).unwrap();
-        let mut broker = Self { at, port, child: None, ca };
+        let mut broker = Self { at, port, host: host.to_owned(), child: None, ca };
         broker.certificate("server");
         let at = broker.at.display().to_string();
         fs::write(
@@ -87,7 +93,7 @@ impl Mosquitto {
         fs::write(
             broker.at.join("mosquitto.conf"),
             format!(
-                "listener {port} 127.0.0.1\ncafile {at}/ca.pem\ncertfile {at}/server.pem\n\
+                "listener {port} {host}\ncafile {at}/ca.pem\ncertfile {at}/server.pem\n\
                  keyfile {at}/server.key\ntls_version tlsv1.3\nrequire_certificate true\n\
                  use_identity_as_username true\nuse_username_as_clientid true\n\
                  allow_anonymous false\nacl_file {at}/acl\npersistence true\n\
@@ -100,10 +106,25 @@ impl Mosquitto {
         broker
     }
 
+    /// Without TLS and for anybody: for what is about numbers.
+    pub fn open(at: &Path) -> Self {
+        let at = at.join("broker");
+        fs::create_dir_all(&at).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let conf = format!("listener {port} 127.0.0.1\nallow_anonymous true\nuser root\n");
+        fs::write(at.join("mosquitto.conf"), conf).unwrap();
+        let host = "127.0.0.1".to_owned();
+        let mut broker = Self { at, port, host, child: None, ca: issuer() };
+        broker.up();
+        broker
+    }
+
     /// Starts it, and waits until it listens.
     pub fn up(&mut self) {
         fs::create_dir_all(self.at.join("data")).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
         let child = Command::new("mosquitto")
+            .env("PATH", format!("{path}:/usr/sbin"))
             .args(["-c", self.at.join("mosquitto.conf").to_str().unwrap()])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -111,7 +132,7 @@ impl Mosquitto {
             .expect("mosquitto is installed");
         self.child = Some(child);
         for _ in 0..500 {
-            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            if std::net::TcpStream::connect((self.host.as_str(), self.port)).is_ok() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -135,7 +156,7 @@ impl Mosquitto {
     /// A certificate of this name: its files.
     pub fn certificate(&self, name: &str) -> TlsFiles {
         let key = TlsKey::generate().unwrap();
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let names = vec!["localhost".to_owned(), self.host.clone()];
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let signed = params.signed_by(&key, &self.ca).unwrap();
@@ -145,8 +166,14 @@ impl Mosquitto {
         TlsFiles { ca: self.at.join("ca.pem"), certificate: file("pem"), key: file("key") }
     }
 
+    /// The files of a certificate that was made.
+    pub fn files(&self, name: &str) -> TlsFiles {
+        let file = |ending: &str| self.at.join(format!("{name}.{ending}"));
+        TlsFiles { ca: self.at.join("ca.pem"), certificate: file("pem"), key: file("key") }
+    }
+
     pub fn address(&self, name: &str) -> Broker {
-        let url = format!("mqtts://127.0.0.1:{}", self.port);
+        let url = format!("mqtts://{}:{}", self.host, self.port);
         Broker::parse(&url, Some(self.certificate(name))).unwrap()
     }
 }
