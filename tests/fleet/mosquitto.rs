@@ -69,7 +69,8 @@ fn every_kind_is_submitted_and_watched_to_each_of_its_ends() {
     let made = Arc::new(Made::default());
     let jobs = jobs(&scratch.0.join("dev"), "dev-1", "boot-1", made.clone());
     let mut desk = Desk::new(&broker, &["+/job/+/state"]);
-    let _fleet = fleet(&jobs, broker.address("dev-1"));
+    let fleet = fleet(&jobs, broker.address("dev-1"));
+    assert!(fleet.wait_connected(LONG));
     let outcomes = [
         ("succeed", State::Succeeded),
         ("retry", State::Succeeded),
