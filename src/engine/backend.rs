@@ -190,8 +190,11 @@ pub trait Backend: Send + Sync + 'static {
         warp: &MeshWarp<'_>,
     ) -> Result<(Self::Picture, Self::Alpha)>;
 
-    /// A mask of the size of `roi`: the minimum of all shapes, 0..=255.
+    /// A mask of the size of `roi`: the minimum of all shapes, 0..=255; 255 where there are none.
     fn mask(&self, shapes: &[Shape<&Self::Tensor>], roi: Roi) -> Result<Self::Alpha>;
+
+    /// Takes a mask back that is of no more use; the next may stand in its memory.
+    fn spare(&self, alpha: Self::Alpha);
 
     /// Per-pixel minimum, in place; both of one size.
     fn meet(&self, alpha: &mut Self::Alpha, other: &Self::Alpha) -> Result<()>;

@@ -1,5 +1,7 @@
 //! Changes the pixels of each face as decided; what can't be done ends in a cover.
 
+use std::sync::Arc;
+
 use mien_base::id::IdentityId;
 use mien_base::model::Role;
 use mien_base::recipe::{Action, Anonymise, MaskKind};
@@ -70,12 +72,13 @@ impl Subject {
         }
     }
 
-    pub(crate) fn report(&self, (done, reason): (String, Option<String>)) -> FaceReport {
+    pub(crate) fn report(&self, outcome: &Outcome) -> FaceReport {
         let identity = match &self.who {
             Who::Seen(Match::Known(identity, cosine)) => Some((identity.clone(), *cosine)),
             _ => None,
         };
-        let mut report = list(&self.face, identity, done, reason);
+        let (done, reason) = (outcome.done.to_string(), outcome.reason.as_deref());
+        let mut report = list(&self.face, identity, done, reason.map(str::to_owned));
         if let Some(Ok(mesh)) = &self.mesh {
             report.landmarks = mesh.five().to_report();
         }
@@ -100,6 +103,80 @@ pub(crate) fn list(
     }
 }
 
+/// What became of one face.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    /// As `grammar` writes an action.
+    pub(crate) done: Arc<str>,
+    /// Why, when it is not what was asked for.
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+/// What is noted of the faces of one picture; kept from frame to frame, so that a frame like the
+/// last allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    /// One for each face.
+    pub(crate) outcomes: Vec<Outcome>,
+    order: Vec<usize>,
+    covers: Vec<usize>,
+    names: Names,
+}
+
+/// How what was done is called, each name made once.
+#[derive(Debug)]
+struct Names {
+    pass: Arc<str>,
+    solid: Arc<str>,
+    anonymised: Vec<(Anonymise, Arc<str>)>,
+    swapped: Vec<(IdentityId, Arc<str>)>,
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        let names = Names {
+            pass: "pass".into(),
+            solid: "solid".into(),
+            anonymised: Vec::new(),
+            swapped: Vec::new(),
+        };
+        Self { outcomes: Vec::new(), order: Vec::new(), covers: Vec::new(), names }
+    }
+}
+
+impl Notes {
+    fn begin<B: Backend>(&mut self, decisions: &[Decision<'_, B>]) {
+        let Self { outcomes, order, covers, names } = self;
+        order.clear();
+        covers.clear();
+        outcomes.clear();
+        outcomes.extend(decisions.iter().map(|d| Outcome {
+            done: Arc::clone(&names.pass),
+            reason: d.reason.as_deref().map(Into::into),
+        }));
+    }
+}
+
+impl Names {
+    fn anonymised(&mut self, how: &Anonymise) -> Arc<str> {
+        if let Some((_, name)) = self.anonymised.iter().find(|(known, _)| known == how) {
+            return Arc::clone(name);
+        }
+        let name: Arc<str> = Action::Anonymise(how.clone()).to_string().into();
+        self.anonymised.push((how.clone(), Arc::clone(&name)));
+        name
+    }
+
+    fn swapped(&mut self, source: &IdentityId) -> Arc<str> {
+        if let Some((_, name)) = self.swapped.iter().find(|(known, _)| known == source) {
+            return Arc::clone(name);
+        }
+        let name: Arc<str> = format!("swap:{source}").into();
+        self.swapped.push((source.clone(), Arc::clone(&name)));
+        name
+    }
+}
+
 /// The part that changes pixels.
 pub(crate) struct Work<'w, 'a, B: Backend> {
     pub(crate) models: &'w mut Models<B>,
@@ -108,8 +185,7 @@ pub(crate) struct Work<'w, 'a, B: Backend> {
     pub(crate) overlay: Option<&'w Overlay<B>>,
     pub(crate) subjects: &'w mut [Subject],
     pub(crate) decisions: &'w [Decision<'a, B>],
-    /// What was done to each face, and why when it is not what was asked for.
-    pub(crate) outcomes: Vec<(String, Option<String>)>,
+    pub(crate) notes: &'w mut Notes,
     pub(crate) person: Option<PersonMap<B::Tensor>>,
 }
 
@@ -122,8 +198,7 @@ impl<B: Backend> Work<'_, '_, B> {
         meter: &mut Meter<'_>,
     ) -> Result<Altered> {
         let mut altered = Altered::Nothing;
-        self.outcomes =
-            self.decisions.iter().map(|d| ("pass".to_owned(), d.reason.clone())).collect();
+        self.notes.begin(self.decisions);
         let mut person_failed = None;
         let touches = self.decisions.iter().any(|d| !matches!(d.deed, Deed::Pass));
         if touches && self.recipe.wants_person() {
@@ -132,17 +207,19 @@ impl<B: Backend> Work<'_, '_, B> {
                 Err(why) => person_failed = Some(why),
             }
         }
-        let mut order: Vec<usize> = (0..self.subjects.len()).collect();
-        let area = |i: &usize| self.subjects[*i].face.rect.area();
-        order.sort_by(|a, b| area(b).total_cmp(&area(a)));
-        let (made, rest): (Vec<usize>, Vec<usize>) =
-            order.into_iter().partition(|&i| makes_a_face(&self.decisions[i].deed));
-        let mut covers = Vec::new();
-        for i in made.into_iter().chain(rest) {
+        let made = |i: usize| makes_a_face(&self.decisions[i].deed);
+        let area = |i: usize| self.subjects[i].face.rect.area();
+        let before = |&a: &usize, &b: &usize| {
+            made(b).cmp(&made(a)).then(area(b).total_cmp(&area(a))).then(a.cmp(&b))
+        };
+        self.notes.order.extend(0..self.subjects.len());
+        self.notes.order.sort_unstable_by(before);
+        for at in 0..self.notes.order.len() {
+            let i = self.notes.order[at];
             let done = match &self.decisions[i].deed {
                 Deed::Pass => continue,
                 Deed::Cover => {
-                    covers.push(i);
+                    self.notes.covers.push(i);
                     continue;
                 }
                 deed => match &person_failed {
@@ -152,20 +229,20 @@ impl<B: Backend> Work<'_, '_, B> {
             };
             match done {
                 Ok((done, kind)) => {
-                    self.outcomes[i].0 = done;
+                    self.notes.outcomes[i].done = done;
                     altered = altered.max(kind);
                 }
                 Err(why) => {
-                    self.outcomes[i].1 = Some(why);
-                    covers.push(i);
+                    self.notes.outcomes[i].reason = Some(why.into());
+                    self.notes.covers.push(i);
                 }
             }
         }
-        for i in covers {
+        for &i in &self.notes.covers {
             let rect = self.subjects[i].cover;
             meter
                 .stage("cover", |_| anonymise::cover_box(self.backend, passed.get_mut(), &rect))?;
-            self.outcomes[i].0 = "solid".to_owned();
+            self.notes.outcomes[i].done = Arc::clone(&self.notes.names.solid);
             altered = altered.max(Altered::Masked);
         }
         Ok(altered)
@@ -189,7 +266,7 @@ impl<B: Backend> Work<'_, '_, B> {
         deed: &Deed<'_, B>,
         passed: &mut Passed<B::Picture>,
         meter: &mut Meter<'_>,
-    ) -> Result<std::result::Result<(String, Altered), String>> {
+    ) -> Result<std::result::Result<(Arc<str>, Altered), String>> {
         let asked = self.recipe.recipe();
         let area = asked.mask.kinds.contains(&MaskKind::Area);
         let backend = self.backend;
@@ -215,8 +292,7 @@ impl<B: Backend> Work<'_, '_, B> {
                     Anonymise::Synthetic { .. } => Altered::Generated,
                     _ => Altered::Masked,
                 };
-                let done = Action::Anonymise((*how).clone()).to_string();
-                Ok(of_face(result)?.map(|()| (done, kind)))
+                Ok(of_face(result)?.map(|()| (self.notes.names.anonymised(how), kind)))
             }
             Deed::Swap { swap, source, consent } => {
                 let Some(mesh) = mesh else { return Ok(Err("it has no landmarks".to_owned())) };
@@ -244,7 +320,8 @@ impl<B: Backend> Work<'_, '_, B> {
                         generator.apply(backend, picture, face, &five, &wish, beside, &region, m)
                     }
                 });
-                Ok(of_face(result)?.map(|()| (format!("swap:{}", swap.source), Altered::Generated)))
+                let done = |()| (self.notes.names.swapped(&swap.source), Altered::Generated);
+                Ok(of_face(result)?.map(done))
             }
             Deed::Pass | Deed::Cover => Ok(Err("nothing was decided".to_owned())),
         }

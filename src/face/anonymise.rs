@@ -132,6 +132,7 @@ pub fn apply<B: Backend>(
     let Some(roi) = reach(region, &place, scale, feather, size) else { return Ok(()) };
     let alpha = region.cover(backend, &place, feather, roi)?;
     backend.cover(picture, roi, &alpha, &cover).map_err(Error::engine("anonymise"))?;
+    backend.spare(alpha);
     match (how, overlay) {
         (Anonymise::Image, Some(overlay)) => overlay.lay(backend, picture, &place, scale),
         _ => Ok(()),
@@ -143,22 +144,22 @@ fn blur(sigma: f32) -> f32 {
 }
 
 /// Pixels that a cover may touch: those of the place, and of the hull of the mesh.
-fn reach<B: Backend>(
+pub(crate) fn reach<B: Backend>(
     region: &Region<'_, B>,
     place: &Place,
     scale: f32,
     feather: f32,
     picture: Size,
 ) -> Option<Roi> {
-    let mut points = place.corners(scale, feather).to_vec();
-    if let Some(mesh) = region.mesh {
-        let rect = mesh.rect().scaled(scale);
-        let grown =
-            Rect::new(rect.x0 - feather, rect.y0 - feather, rect.x1 + feather, rect.y1 + feather);
-        points.push(Point::new(grown.x0, grown.y0));
-        points.push(Point::new(grown.x1, grown.y1));
-    }
-    Rect::around(&points)?.pixels(picture)
+    let corners = place.corners(scale, feather);
+    let Some(mesh) = region.mesh else { return Rect::around(&corners)?.pixels(picture) };
+    let rect = mesh.rect().scaled(scale);
+    let grown = [
+        Point::new(rect.x0 - feather, rect.y0 - feather),
+        Point::new(rect.x1 + feather, rect.y1 + feather),
+    ];
+    let [a, b, c, d] = corners;
+    Rect::around(&[a, b, c, d, grown[0], grown[1]])?.pixels(picture)
 }
 
 /// Covers a face's box, grown, in grey: what is done when anything else failed. A box that can't
@@ -167,22 +168,23 @@ fn reach<B: Backend>(
 /// # Errors
 /// `Engine`: then the picture must be withheld.
 pub fn cover_box<B: Backend>(backend: &B, picture: &mut B::Picture, rect: &Rect) -> Result<()> {
-    let size = backend.size(picture);
-    let whole = Roi::whole(size);
-    let finite = [rect.x0, rect.y0, rect.x1, rect.y1].into_iter().all(f32::is_finite);
-    let roi = if finite && rect.x1 >= rect.x0 && rect.y1 >= rect.y0 {
-        match rect.scaled(FAILED).pixels(size) {
-            Some(roi) => roi,
-            None => return Ok(()),
-        }
-    } else {
-        whole
-    };
-    let alpha =
-        backend.adopt_alpha(Grey::filled(roi.size(), [255])).map_err(Error::engine("cover"))?;
+    let Some(roi) = covered(rect, backend.size(picture)) else { return Ok(()) };
+    let alpha = backend.mask(&[], roi).map_err(Error::engine("cover"))?;
     backend
         .cover(picture, roi, &alpha, &Cover::Solid { colour: GREY })
-        .map_err(Error::engine("cover"))
+        .map_err(Error::engine("cover"))?;
+    backend.spare(alpha);
+    Ok(())
+}
+
+/// Pixels that `cover_box` covers.
+pub(crate) fn covered(rect: &Rect, size: Size) -> Option<Roi> {
+    let finite = [rect.x0, rect.y0, rect.x1, rect.y1].into_iter().all(f32::is_finite);
+    if finite && rect.x1 >= rect.x0 && rect.y1 >= rect.y0 {
+        rect.scaled(FAILED).pixels(size)
+    } else {
+        Some(Roi::whole(size))
+    }
 }
 
 #[cfg(test)]

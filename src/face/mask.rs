@@ -161,19 +161,22 @@ impl<B: Backend> Region<'_, B> {
     /// `Face` when a kind needs what is not there; `Engine`.
     pub fn cover(&self, backend: &B, place: &Place, feather: f32, roi: Roi) -> Result<B::Alpha> {
         let edge = Feather { width: feather.max(1.0) };
-        let ellipse = [MaskKind::Ellipse];
-        let kinds: &[MaskKind] =
-            if self.mask.kinds.is_empty() { &ellipse } else { &self.mask.kinds };
         let scale = self.scale().max(1.0);
+        let oval =
+            |scale| Shape::Ellipse { to_picture: place.oval(scale, edge.width), feather: edge };
+        let kinds = &self.mask.kinds;
+        if kinds.is_empty() || kinds[..] == [MaskKind::Ellipse] {
+            let shapes = [oval(scale.max(COVER_LEAST))];
+            return backend.mask(&shapes, roi).map_err(Error::engine("mask"));
+        }
         let shapes = kinds
             .iter()
             .map(|kind| self.shape(*kind, place, scale, edge.width, edge))
             .collect::<Result<Vec<_>>>()?;
         let mut alpha = backend.mask(&shapes, roi).map_err(Error::engine("mask"))?;
-        let core =
-            [Shape::Ellipse { to_picture: place.oval(COVER_LEAST, edge.width), feather: edge }];
-        let core = backend.mask(&core, roi).map_err(Error::engine("mask"))?;
+        let core = backend.mask(&[oval(COVER_LEAST)], roi).map_err(Error::engine("mask"))?;
         backend.join(&mut alpha, &core).map_err(Error::engine("mask"))?;
+        backend.spare(core);
         Ok(alpha)
     }
 

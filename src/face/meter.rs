@@ -35,7 +35,8 @@ impl Sub for Inference {
 /// Counts time for one picture.
 pub struct Meter<'c> {
     clock: &'c dyn Clock,
-    stages: Vec<(&'static str, Duration, Inference)>,
+    /// None where only the models' time is asked for.
+    stages: Option<Vec<(&'static str, Duration, Inference)>>,
     inference: Inference,
 }
 
@@ -49,7 +50,13 @@ impl<'c> Meter<'c> {
     /// Starts with nothing counted.
     #[must_use]
     pub fn new(clock: &'c dyn Clock) -> Self {
-        Self { clock, stages: Vec::new(), inference: Inference::default() }
+        Self { clock, stages: Some(Vec::new()), inference: Inference::default() }
+    }
+
+    /// Counts the models' time and no stage: it allocates nothing.
+    #[must_use]
+    pub fn of_models(clock: &'c dyn Clock) -> Self {
+        Self { clock, stages: None, inference: Inference::default() }
     }
 
     /// The clock that it counts by.
@@ -60,15 +67,19 @@ impl<'c> Meter<'c> {
 
     /// Runs a stage; the times of several runs under one name add up.
     pub fn stage<T>(&mut self, name: &'static str, work: impl FnOnce(&mut Self) -> T) -> T {
+        if self.stages.is_none() {
+            return work(self);
+        }
         let (start, before) = (self.clock.mono(), self.inference);
         let result = work(self);
         let (all, inside) = (self.clock.mono().since(start), self.inference - before);
-        match self.stages.iter_mut().find(|s| s.0 == name) {
+        let stages = self.stages.get_or_insert_default();
+        match stages.iter_mut().find(|s| s.0 == name) {
             Some(stage) => {
                 stage.1 += all;
                 stage.2 += inside;
             }
-            None => self.stages.push((name, all, inside)),
+            None => stages.push((name, all, inside)),
         }
         result
     }
@@ -123,7 +134,7 @@ impl<'c> Meter<'c> {
             inference_ms: ms(inside.passed),
             inference_cpu_ms: ms(inside.cpu),
         };
-        self.stages.into_iter().map(stage).collect()
+        self.stages.into_iter().flatten().map(stage).collect()
     }
 }
 
@@ -159,6 +170,10 @@ mod tests {
             });
         }
         meter.stage("paint", |_| clock.advance(Duration::from_millis(7)));
+        let mut models = Meter::of_models(&clock);
+        models.stage("detect", |m| m.run(&mut Slow(&clock), &[]).unwrap());
+        assert_eq!(models.inference().passed, Duration::from_millis(30));
+        assert!(models.into_stages().is_empty());
         let stages = meter.into_stages();
         assert_eq!(stages.len(), 2);
         assert!((stages[0].ms - 70.0).abs() < 1e-3 && (stages[0].inference_ms - 60.0).abs() < 1e-3);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use mien_base::clock::Clock;
-use mien_base::id::IdentityId;
 use mien_base::model::Role;
 use mien_base::recipe::{Action, Anonymise, Detect, Mark};
 use mien_base::report::PictureReport;
@@ -11,7 +10,7 @@ use mien_engine::backend::{Backend, Cover};
 use mien_pixels::geometry::{Rect, Size};
 use mien_pixels::view::{Grey, Rgb};
 
-use crate::alteration::{Subject, Work, find_mesh, list, of_face};
+use crate::alteration::{Notes, Subject, Work, find_mesh, list, of_face};
 use crate::anonymise::Overlay;
 use crate::decision::{self, Decision, Who};
 use crate::gallery::{self, Gallery};
@@ -54,19 +53,20 @@ pub fn process<B: Backend>(
     let detector = models.detector(&recipe.recipe().detect.model)?;
     let faces = meter.stage("detect", |m| detector.detect(&backend, passed.get(), &options, m))?;
 
-    let zones = select::in_zones(&faces, &recipe.recipe().select.zones, size);
-    let subject = |(number, (face, in_zones)): (usize, (Face, bool))| {
+    let zones = &recipe.recipe().select.zones;
+    let subject = |(number, face): (usize, Face)| {
+        let in_zones = select::is_in_zones(&face, zones, size);
         let (cover, number) = (face.rect, number as u32);
         Subject { face, cover, in_zones, mesh: None, who: Who::Unasked, number }
     };
-    let mut subjects: Vec<Subject> =
-        faces.into_iter().zip(zones).enumerate().map(subject).collect();
+    let mut subjects: Vec<Subject> = faces.into_iter().enumerate().map(subject).collect();
     if recipe.recognises() {
         for subject in subjects.iter_mut().filter(|s| s.in_zones) {
             recognise(models, &backend, passed.get(), subject, &gallery, &mut meter)?;
         }
     }
     let decisions = decide(recipe, policy, &subjects, size, clock);
+    let mut notes = Notes::default();
     let mut work = Work {
         models,
         backend: &backend,
@@ -74,12 +74,11 @@ pub fn process<B: Backend>(
         overlay,
         subjects: &mut subjects,
         decisions: &decisions,
-        outcomes: Vec::new(),
+        notes: &mut notes,
         person: None,
     };
     let altered = work.carry_out(&mut passed, &mut meter)?;
-    let outcomes = work.outcomes;
-    let faces = subjects.iter().zip(outcomes).map(|(s, outcome)| s.report(outcome)).collect();
+    let faces = subjects.iter().zip(&notes.outcomes).map(|(s, o)| s.report(o)).collect();
 
     let mark = &recipe.recipe().mark;
     let marked = meter
@@ -239,26 +238,29 @@ fn decide<'a, B: Backend>(
     size: Size,
     clock: &dyn Clock,
 ) -> Vec<Decision<'a, B>> {
-    let faces: Vec<Face> = subjects.iter().map(|s| s.face).collect();
-    decide_for(recipe, policy, subjects, &faces, size, clock)
+    let mut decisions = Vec::new();
+    let upright = |s: &Subject| s.face;
+    decide_for(recipe, policy, subjects, (upright, size), clock, &mut decisions);
+    decisions
 }
 
-/// As the selector sees them, `faces` stand upright in a picture of `size`.
+/// What becomes of each face, into a list. `upright` gives a face in the upright picture, of this
+/// size.
 pub(crate) fn decide_for<'a, B: Backend>(
     recipe: &'a Checked,
     policy: &'a Policy<B>,
     subjects: &[Subject],
-    faces: &[Face],
-    size: Size,
+    (upright, size): (impl Fn(&Subject) -> Face, Size),
     clock: &dyn Clock,
-) -> Vec<Decision<'a, B>> {
-    let who: Vec<Option<&IdentityId>> = subjects.iter().map(Subject::identity).collect();
-    let left_out = select::left_out(faces, &who, &recipe.recipe().select, size);
-    subjects
-        .iter()
-        .zip(left_out)
-        .map(|(s, out)| decision::decide(recipe, policy, &s.who, s.in_zones, out.is_some(), clock))
-        .collect()
+    decisions: &mut Vec<Decision<'a, B>>,
+) {
+    let select = &recipe.recipe().select;
+    let (face, who) = (|i: usize| upright(&subjects[i]), |i: usize| subjects[i].identity());
+    let decide = |(i, s): (usize, &Subject)| {
+        let left_out = select::leaves_out(i, subjects.len(), face, who, select, size);
+        decision::decide(recipe, policy, &s.who, s.in_zones, left_out, clock)
+    };
+    decisions.extend(subjects.iter().enumerate().map(decide));
 }
 
 /// Draws a box.

@@ -8,71 +8,61 @@ use mien_pixels::geometry::Size;
 
 use crate::subject::Face;
 
-/// Why a face is not meant; `None` for those that are. `who` gives the recognised identity of each
-/// face, where there is one.
-#[must_use]
-pub fn left_out(
-    faces: &[Face],
-    who: &[Option<&IdentityId>],
+/// True when the selector does not mean a face of so many. `face` and `who` give each face and who
+/// it was recognised as, where it was.
+pub fn leaves_out<'w>(
+    at: usize,
+    count: usize,
+    face: impl Fn(usize) -> Face,
+    who: impl Fn(usize) -> Option<&'w IdentityId>,
     select: &Select,
     picture: Size,
-) -> Vec<Option<&'static str>> {
-    let mut out: Vec<Option<&'static str>> = in_zones(faces, &select.zones, picture)
-        .into_iter()
-        .map(|inside| (!inside).then_some("outside the zones"))
-        .collect();
-    let inside: Vec<usize> = (0..faces.len()).filter(|&i| out[i].is_none()).collect();
+) -> bool {
+    let inside = |i: usize| is_in_zones(&face(i), &select.zones, picture);
+    if !inside(at) {
+        return true;
+    }
     match select.mode {
-        SelectMode::Many => {}
+        SelectMode::Many => false,
         SelectMode::One => {
-            let ordered = ordered(faces, inside.clone(), select.order);
-            let meant = ordered.get(select.position as usize).copied();
-            for i in inside.into_iter().filter(|&i| Some(i) != meant) {
-                out[i] = Some("not the selected position");
-            }
+            let own = face(at);
+            // Equal ones keep the detector's order (best first).
+            let before = |i: usize| {
+                let side = compare(&face(i), &own, select.order);
+                side.is_lt() || (side.is_eq() && i < at)
+            };
+            let first = (0..count).filter(|&i| i != at && inside(i) && before(i)).count();
+            first != select.position as usize
         }
         SelectMode::Reference => {
-            for i in inside {
-                let named = who.get(i).copied().flatten();
-                if named.is_none() || named != select.reference.as_ref() {
-                    out[i] = Some("not the reference");
-                }
-            }
+            let named = who(at);
+            named.is_none() || named != select.reference.as_ref()
         }
     }
-    out
 }
 
-/// Indices of faces in an order; equal ones keep the detector's (best first).
-#[must_use]
-pub fn ordered(faces: &[Face], mut indices: Vec<usize>, order: Order) -> Vec<usize> {
+/// Which of two faces comes first.
+fn compare(a: &Face, b: &Face, order: Order) -> Ordering {
     let x = |f: &Face| f.rect.centre().x;
     let y = |f: &Face| f.rect.centre().y;
-    let by = |a: &Face, b: &Face| -> Ordering {
-        match order {
-            Order::LeftRight => x(a).total_cmp(&x(b)),
-            Order::RightLeft => x(b).total_cmp(&x(a)),
-            Order::TopBottom => y(a).total_cmp(&y(b)),
-            Order::BottomTop => y(b).total_cmp(&y(a)),
-            Order::SmallLarge => a.rect.area().total_cmp(&b.rect.area()),
-            Order::LargeSmall => b.rect.area().total_cmp(&a.rect.area()),
-            Order::BestWorst => b.score.total_cmp(&a.score),
-            Order::WorstBest => a.score.total_cmp(&b.score),
-        }
-    };
-    indices.sort_by(|&a, &b| by(&faces[a], &faces[b]));
-    indices
+    match order {
+        Order::LeftRight => x(a).total_cmp(&x(b)),
+        Order::RightLeft => x(b).total_cmp(&x(a)),
+        Order::TopBottom => y(a).total_cmp(&y(b)),
+        Order::BottomTop => y(b).total_cmp(&y(a)),
+        Order::SmallLarge => a.rect.area().total_cmp(&b.rect.area()),
+        Order::LargeSmall => b.rect.area().total_cmp(&a.rect.area()),
+        Order::BestWorst => b.score.total_cmp(&a.score),
+        Order::WorstBest => a.score.total_cmp(&b.score),
+    }
 }
 
-/// For each face whether its centre lies in one of the zones; everywhere when there are none.
+/// True when the centre of a face lies in one of the zones; everywhere when there are none.
 #[must_use]
-pub fn in_zones(faces: &[Face], zones: &[Zone], picture: Size) -> Vec<bool> {
-    let inside = |face: &Face| {
-        let centre = face.rect.centre();
-        let at = (centre.x / picture.width as f32, centre.y / picture.height as f32);
-        zones.is_empty() || zones.iter().any(|z| is_inside(at, &z.points))
-    };
-    faces.iter().map(inside).collect()
+pub fn is_in_zones(face: &Face, zones: &[Zone], picture: Size) -> bool {
+    let centre = face.rect.centre();
+    let at = (centre.x / picture.width as f32, centre.y / picture.height as f32);
+    zones.is_empty() || zones.iter().any(|z| is_inside(at, &z.points))
 }
 
 /// Even-odd rule.
@@ -109,13 +99,14 @@ mod tests {
     }
 
     fn meant(select: &Select, who: &[Option<&IdentityId>]) -> Vec<usize> {
-        let out = left_out(&faces(), who, select, PICTURE);
-        (0..3).filter(|&i| out[i].is_none()).collect()
+        let faces = faces();
+        let out = |i: &usize| leaves_out(*i, 3, |i| faces[i], |i| who[i], select, PICTURE);
+        (0..3).filter(|i| !out(i)).collect()
     }
 
     #[test]
     fn each_order_is_what_it_says() {
-        for (order, expected) in [
+        for (wanted, expected) in [
             (Order::LeftRight, [0, 1, 2]),
             (Order::RightLeft, [2, 1, 0]),
             (Order::TopBottom, [1, 2, 0]),
@@ -125,7 +116,10 @@ mod tests {
             (Order::BestWorst, [0, 2, 1]),
             (Order::WorstBest, [1, 2, 0]),
         ] {
-            assert_eq!(ordered(&faces(), vec![0, 1, 2], order), expected, "{order:?}");
+            for (position, at) in (0..).zip(expected) {
+                let select = Select { order: wanted, position, ..select(SelectMode::One) };
+                assert_eq!(meant(&select, &[None; 3]), [at], "{wanted:?}");
+            }
         }
     }
 
@@ -134,6 +128,16 @@ mod tests {
         for (position, expected) in [(0, vec![1]), (1, vec![0]), (2, vec![2]), (3, vec![])] {
             let select = Select { position, ..select(SelectMode::One) };
             assert_eq!(meant(&select, &[None; 3]), expected);
+        }
+    }
+
+    #[test]
+    fn of_two_that_are_alike_the_first_comes_first() {
+        let twins = [face(5.0, 5.0, 10.0, 0.5), face(5.0, 5.0, 10.0, 0.5)];
+        for (position, meant) in [(0, 0), (1, 1)] {
+            let select = Select { position, ..select(SelectMode::One) };
+            let out = |i: &usize| leaves_out(*i, 2, |i| twins[i], |_| None, &select, PICTURE);
+            assert_eq!((0..2).filter(|i| !out(i)).collect::<Vec<_>>(), [meant]);
         }
     }
 

@@ -19,14 +19,18 @@ pub fn paste(dst: &mut ViewMut<'_, 3>, layer: View<'_, 3>, alpha: View<'_, 1>) {
     assert!(layer.size() == size && alpha.size() == size, "all three have one size");
     let level = Level::current();
     for y in 0..size.height {
-        let (dst, layer, alpha) = (dst.row_mut(y), layer.row(y), alpha.row(y));
-        let done = simd::blend::paste(level, dst, layer, alpha);
-        let pixels = dst.chunks_exact_mut(3).zip(layer.chunks_exact(3));
-        for ((out, over), &a) in pixels.zip(alpha).skip(done) {
-            let a = u32::from(a);
-            for (d, &s) in out.iter_mut().zip(over) {
-                *d = div255(u32::from(*d) * (255 - a) + u32::from(s) * a + 127) as u8;
-            }
+        paste_row(level, dst.row_mut(y), layer.row(y), alpha.row(y));
+    }
+}
+
+/// One row of it.
+pub(crate) fn paste_row(level: Level, dst: &mut [u8], layer: &[u8], alpha: &[u8]) {
+    let done = simd::blend::paste(level, dst, layer, alpha);
+    let pixels = dst.chunks_exact_mut(3).zip(layer.chunks_exact(3));
+    for ((out, over), &a) in pixels.zip(alpha).skip(done) {
+        let a = u32::from(a);
+        for (d, &s) in out.iter_mut().zip(over) {
+            *d = div255(u32::from(*d) * (255 - a) + u32::from(s) * a + 127) as u8;
         }
     }
 }

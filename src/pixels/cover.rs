@@ -1,8 +1,24 @@
 //! Makes a region unrecognisable, in place, weighed by alpha. Nothing changes where alpha is 0.
 
+use crate::blend;
 use crate::geometry::Size;
-use crate::tone::gaussian;
+use crate::simd::{Level, float, mask};
+use crate::tone::{Gauss, gaussian};
 use crate::view::{Grey, View, ViewMut};
+
+/// Pixels of a row that are worked on at once.
+const STRIP: usize = 64;
+
+/// What covers work in, kept for the next.
+#[derive(Debug, Default)]
+pub struct Work {
+    grid: Vec<[f32; 4]>,
+    sums: Vec<u32>,
+    columns: Vec<(u32, u32, f32)>,
+    line: Vec<[f32; 4]>,
+    colours: Vec<[u8; 3]>,
+    gauss: Gauss<4>,
+}
 
 /// One colour.
 ///
@@ -18,19 +34,24 @@ pub fn solid(dst: &mut ViewMut<'_, 3>, alpha: &Grey, colour: [u8; 3]) {
 ///
 /// # Panics
 /// When the sizes differ.
-pub fn mosaic(dst: &mut ViewMut<'_, 3>, alpha: &Grey, cell: u32, noise: f32, seed: u64) {
+pub fn mosaic(
+    dst: &mut ViewMut<'_, 3>,
+    alpha: &Grey,
+    (cell, noise): (u32, f32),
+    seed: u64,
+    work: &mut Work,
+) {
     let cell = cell.max(1) as usize;
-    let (sums, gw) = cells(dst.as_view(), cell);
+    let gw = cells(dst.as_view(), cell, work);
     let noise = if noise.is_finite() { noise.clamp(0.0, 128.0) } else { 0.0 };
     let mut random = Random(seed);
-    let colours: Vec<[u8; 3]> = sums
-        .iter()
-        .map(|s| {
-            std::array::from_fn(|c| {
-                (s[c] / s[3] + noise * random.normal() + 0.5).clamp(0.0, 255.0) as u8
-            })
+    let Work { grid, colours, .. } = work;
+    colours.clear();
+    colours.extend(grid.iter().map(|s| -> [u8; 3] {
+        std::array::from_fn(|c| {
+            (s[c] / s[3] + noise * random.normal() + 0.5).clamp(0.0, 255.0) as u8
         })
-        .collect();
+    }));
     lay(dst, alpha, |x, y| colours[y / cell * gw + x / cell]);
 }
 
@@ -39,59 +60,81 @@ pub fn mosaic(dst: &mut ViewMut<'_, 3>, alpha: &Grey, cell: u32, noise: f32, see
 ///
 /// # Panics
 /// When the sizes differ.
-pub fn blur(dst: &mut ViewMut<'_, 3>, alpha: &Grey, sigma: f32) {
+pub fn blur(dst: &mut ViewMut<'_, 3>, alpha: &Grey, sigma: f32, work: &mut Work) {
     let size = dst.size();
     let longest = size.width.max(size.height) as f32;
     let sigma = if sigma.is_finite() { sigma.clamp(0.3, longest.max(0.3)) } else { longest };
     let cell = (sigma / 3.0).floor().max(1.0) as usize;
-    let (mut grid, gw) = cells(dst.as_view(), cell);
+    let gw = cells(dst.as_view(), cell, work);
+    let Work { grid, columns, line, gauss, .. } = work;
     if grid.is_empty() {
         return;
     }
     let gh = grid.len() / gw;
-    for g in &mut grid {
+    for g in &mut *grid {
         *g = [g[0] / g[3], g[1] / g[3], g[2] / g[3], 1.0];
     }
     // Averaging into cells and reading between them widens as well.
     let own = if cell > 1 { 1.0 / 12.0 + 1.0 / 6.0 } else { 0.0 };
-    gaussian(&mut grid, gw, gh, ((sigma / cell as f32).powi(2) - own).sqrt());
-    let grid: Vec<[f32; 3]> =
-        grid.iter().map(|g| std::array::from_fn(|c| g[c] / g[3].max(1e-6))).collect();
+    gaussian(grid, gw, gh, ((sigma / cell as f32).powi(2) - own).sqrt(), gauss);
+    for g in &mut *grid {
+        *g = g.map(|v| v / g[3].max(1e-6));
+    }
     let place = |v: usize, n: usize| {
         let at = ((v as f32 + 0.5) / cell as f32 - 0.5).clamp(0.0, (n - 1) as f32);
-        (at as usize, (at as usize + 1).min(n - 1), at - at.floor())
+        (at as u32, (at as u32 + 1).min(n as u32 - 1), at - at.floor())
     };
-    let columns: Vec<_> = (0..size.width as usize).map(|x| place(x, gw)).collect();
-    lay(dst, alpha, |x, y| {
-        let (x0, x1, fx) = columns[x];
-        let (y0, y1, fy) = place(y, gh);
-        let (a, b) = (&grid[y0 * gw + x0], &grid[y0 * gw + x1]);
-        let (c, d) = (&grid[y1 * gw + x0], &grid[y1 * gw + x1]);
-        std::array::from_fn(|i| {
-            let top = a[i] * (1.0 - fx) + b[i] * fx;
-            let bottom = c[i] * (1.0 - fx) + d[i] * fx;
-            (top * (1.0 - fy) + bottom * fy + 0.5) as u8
-        })
-    });
-}
-
-/// Sum of each cell's pixels and their number, and how many cells stand in a row.
-fn cells(view: View<'_, 3>, cell: usize) -> (Vec<[f32; 4]>, usize) {
-    let Size { width, height } = view.size();
-    let gw = (width as usize).div_ceil(cell);
-    let mut grid = vec![[0.0f32; 4]; gw * (height as usize).div_ceil(cell)];
-    for (y, row) in view.rows().enumerate() {
-        let line = &mut grid[y / cell * gw..][..gw];
-        for (pixels, g) in row.chunks(cell * 3).zip(line) {
-            let mut sum = [0u32; 3];
-            for p in pixels.chunks_exact(3) {
-                (0..3).for_each(|c| sum[c] += u32::from(p[c]));
+    columns.clear();
+    columns.extend((0..size.width as usize).map(|x| place(x, gw)));
+    let level = Level::current();
+    line.clear();
+    line.resize(gw, [0.0; 4]);
+    let (mut values, mut bytes) = ([0.0; 3 * STRIP + 4], [0; 3 * STRIP]);
+    for y in 0..size.height {
+        let (above, below, share) = place(y as usize, gh);
+        let rows = [above, below].map(|row| &grid[row as usize * gw..][..gw]);
+        for (to, (a, b)) in line.iter_mut().zip(rows[0].iter().zip(rows[1])) {
+            *to = std::array::from_fn(|c| a[c] * (1.0 - share) + b[c] * share);
+        }
+        let strips = dst.row_mut(y).chunks_mut(3 * STRIP).zip(alpha.view().row(y).chunks(STRIP));
+        for ((strip, alpha), columns) in strips.zip(columns.chunks(STRIP)) {
+            if alpha.iter().all(|a| *a == 0) {
+                continue;
             }
-            (0..3).for_each(|c| g[c] += sum[c] as f32);
-            g[3] += (pixels.len() / 3) as f32;
+            let bytes = &mut bytes[..strip.len()];
+            mask::between(level, line, columns, &mut values[..strip.len() + 1]);
+            float::to_bytes(level, &values, bytes);
+            blend::paste_row(level, strip, bytes, alpha);
         }
     }
-    (grid, gw)
+}
+
+/// Sum of each cell's pixels and their number into the grid, and how many cells stand in a row.
+fn cells(view: View<'_, 3>, cell: usize, work: &mut Work) -> usize {
+    let Size { width, height } = view.size();
+    let gw = (width as usize).div_ceil(cell);
+    let Work { grid, sums, .. } = work;
+    grid.clear();
+    grid.resize(gw * (height as usize).div_ceil(cell), [0.0; 4]);
+    if gw == 0 {
+        return gw;
+    }
+    let level = Level::current();
+    sums.resize(width as usize * 3, 0);
+    for (row, top) in grid.chunks_exact_mut(gw).zip((0..height).step_by(cell)) {
+        let bottom = height.min(top.saturating_add(u32::try_from(cell).unwrap_or(u32::MAX)));
+        sums.fill(0);
+        (top..bottom).for_each(|y| mask::gather(level, view.row(y), sums));
+        for (g, columns) in row.iter_mut().zip(sums.chunks(cell * 3)) {
+            let mut sum = [0u64; 3];
+            for p in columns.chunks_exact(3) {
+                (0..3).for_each(|c| sum[c] += u64::from(p[c]));
+            }
+            let area = (columns.len() / 3) as f32 * (bottom - top) as f32;
+            *g = [sum[0] as f32, sum[1] as f32, sum[2] as f32, area];
+        }
+    }
+    gw
 }
 
 /// Blends a colour per pixel, exactly rounded.
@@ -138,6 +181,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd;
     use crate::view::{Image, Rgb};
     use proptest::prelude::*;
 
@@ -166,8 +210,8 @@ mod tests {
             let mut dst = image.view_mut();
             match kind {
                 0 => solid(&mut dst, &alpha, [127; 3]),
-                1 => mosaic(&mut dst, &alpha, 7, 12.0, 3),
-                _ => blur(&mut dst, &alpha, 5.0),
+                1 => mosaic(&mut dst, &alpha, (7, 12.0), 3, &mut Work::default()),
+                _ => blur(&mut dst, &alpha, 5.0, &mut Work::default()),
             }
             for y in 0..20 {
                 for x in 0..32 {
@@ -201,16 +245,16 @@ mod tests {
         let mut again = image.clone();
         let mut other = image.clone();
         let alpha = Grey::filled(size, [255]);
-        mosaic(&mut image.view_mut(), &alpha, 10, 12.0, 1);
+        mosaic(&mut image.view_mut(), &alpha, (10, 12.0), 1, &mut Work::default());
         for y in 0..30 {
             for x in 0..30 {
                 let first = image.view().pixel(x / 10 * 10, y / 10 * 10);
                 assert_eq!(image.view().pixel(x, y), first);
             }
         }
-        mosaic(&mut again.view_mut(), &alpha, 10, 12.0, 1);
+        mosaic(&mut again.view_mut(), &alpha, (10, 12.0), 1, &mut Work::default());
         assert_eq!(image, again);
-        mosaic(&mut other.view_mut(), &alpha, 10, 12.0, 2);
+        mosaic(&mut other.view_mut(), &alpha, (10, 12.0), 2, &mut Work::default());
         assert_ne!(image, other);
     }
 
@@ -218,7 +262,13 @@ mod tests {
     fn the_noise_of_a_mosaic_is_as_strong_as_asked() {
         let size = Size::new(400, 400);
         let mut image = Rgb::filled(size, [128; 3]);
-        mosaic(&mut image.view_mut(), &Grey::filled(size, [255]), 4, 12.0, 1);
+        mosaic(
+            &mut image.view_mut(),
+            &Grey::filled(size, [255]),
+            (4, 12.0),
+            1,
+            &mut Work::default(),
+        );
         let n = size.pixels() as f32 * 3.0;
         let mean = image.bytes_all().iter().map(|v| f32::from(*v)).sum::<f32>() / n;
         let square = image.bytes_all().iter().map(|v| (f32::from(*v) - mean).powi(2)).sum::<f32>();
@@ -234,7 +284,7 @@ mod tests {
             for y in 0..16 {
                 image.view_mut().row_mut(y)[128 * 3..].fill(255);
             }
-            blur(&mut image.view_mut(), &Grey::filled(size, [255]), sigma);
+            blur(&mut image.view_mut(), &Grey::filled(size, [255]), sigma, &mut Work::default());
             for x in 60..196u32 {
                 // A step blurred by a Gaussian, by a sum of its values.
                 let at = x as f32 - 127.5;
@@ -256,19 +306,45 @@ mod tests {
         for sigma in [0.5, 3.0, 40.0, f32::NAN, f32::INFINITY] {
             let size = Size::new(50, 33);
             let mut image = Rgb::filled(size, [10, 120, 250]);
-            blur(&mut image.view_mut(), &Grey::filled(size, [255]), sigma);
+            blur(&mut image.view_mut(), &Grey::filled(size, [255]), sigma, &mut Work::default());
             assert!(image.bytes_all().chunks(3).all(|p| p == [10, 120, 250]), "{sigma}");
         }
     }
 
     proptest! {
         #[test]
+        fn every_level_blurs_alike(
+            (w, h) in (1u32..300, 1u32..40), sigma in 0.3f32..60.0, seed in any::<u32>(),
+        ) {
+            let size = Size::new(w, h);
+            let alpha = simd::tests::noise::<1>(size, seed);
+            simd::tests::same_at_every_level::<3>(size, |dst| blur(dst, &alpha, sigma, &mut Work::default()));
+        }
+
+        #[test]
+        fn what_was_covered_before_leaves_no_trace(
+            (w, h) in (1u32..200, 1u32..40), cell in 1u32..40, sigma in 0.3f32..60.0,
+        ) {
+            let (size, mut work) = (Size::new(w, h), Work::default());
+            for size in [Size::new(33, 17), size, Size::new(4, 90), size] {
+                let alpha = Grey::filled(size, [200]);
+                let (mut kept, mut fresh) = (noise(size), noise(size));
+                blur(&mut kept.view_mut(), &alpha, sigma, &mut work);
+                blur(&mut fresh.view_mut(), &alpha, sigma, &mut Work::default());
+                prop_assert!(kept == fresh);
+                mosaic(&mut kept.view_mut(), &alpha, (cell, 9.0), 1, &mut work);
+                mosaic(&mut fresh.view_mut(), &alpha, (cell, 9.0), 1, &mut Work::default());
+                prop_assert!(kept == fresh);
+            }
+        }
+
+        #[test]
         fn no_size_panics(w in 0u32..20, h in 0u32..20, cell in 0u32..40, sigma in -1f32..90.0) {
             let size = Size::new(w, h);
             let mut image = noise(size);
             let alpha = Grey::filled(size, [200]);
-            mosaic(&mut image.view_mut(), &alpha, cell, 5.0, 1);
-            blur(&mut image.view_mut(), &alpha, sigma);
+            mosaic(&mut image.view_mut(), &alpha, (cell, 5.0), 1, &mut Work::default());
+            blur(&mut image.view_mut(), &alpha, sigma, &mut Work::default());
             solid(&mut image.view_mut(), &alpha, [0; 3]);
         }
     }

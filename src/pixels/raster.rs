@@ -1,10 +1,13 @@
 //! Draws shapes of a mask. Each call meets what is there already: alpha only ever falls.
 
 use crate::geometry::{Affine2, Point, Roi};
+use crate::simd::{self, Level, mask};
 use crate::view::{Grey, ViewMut};
 
 /// Most corners of a polygon that is drawn.
 const CORNERS: usize = 4096;
+/// Pixels of a row that are worked on at once.
+const STRIP: usize = 256;
 
 /// Per-pixel minimum of two masks of one size.
 ///
@@ -50,8 +53,7 @@ pub fn least(alpha: &Grey, at: Point, reach: u32) -> f32 {
 /// 0 at 0, 1 at 1, flat at both.
 #[must_use]
 pub fn smooth(t: f32) -> f32 {
-    let t = t.clamp(0.0, 1.0);
-    t * t * (3.0 - 2.0 * t)
+    mask::smooth(t)
 }
 
 /// Meets a mask of the size of `roi` with one that is given as 0..=1 for each pixel of the picture.
@@ -64,6 +66,23 @@ fn each(alpha: &mut ViewMut<'_, 1>, roi: Roi, value: impl Fn(f32, f32) -> f32) {
                 // What is not a number is outside.
                 *a = (*a).min((v * 255.0 + 0.5).clamp(0.0, 255.0) as u8);
             }
+        }
+    }
+}
+
+/// The same with levels that are made strip by strip, from a column and a line of the picture on.
+fn strips(roi: Roi, alpha: &mut Grey, make: impl Fn(Level, u32, f32, &mut [f32])) {
+    let level = Level::current();
+    let (mut values, mut bytes) = ([0.0; STRIP], [0; STRIP]);
+    for y in 0..alpha.size().height {
+        let mut view = alpha.view_mut();
+        let strips = view.row_mut(y).chunks_mut(STRIP);
+        for (first, strip) in (roi.x..).step_by(STRIP).zip(strips) {
+            let (values, bytes) = (&mut values[..strip.len()], &mut bytes[..strip.len()]);
+            make(level, first, (roi.y + y) as f32, values);
+            // What is not a number is outside.
+            simd::float::to_bytes(level, values, bytes);
+            strip.iter_mut().zip(bytes).for_each(|(a, v)| *a = (*a).min(*v));
         }
     }
 }
@@ -134,17 +153,12 @@ pub fn ellipse(to_picture: &Affine2, feather: f32, roi: Roi, alpha: &mut Grey) {
         alpha.bytes_all_mut().fill(0);
         return;
     };
-    let (a, b, c) = (back.a as f32, back.b as f32, back.c as f32);
-    let (d, e, f) = (back.d as f32, back.e as f32, back.f as f32);
-    let feather = feather.max(1.0);
-    each(&mut alpha.view_mut(), roi, |x, y| {
-        let (u, v) = (a * x + b * y + c, d * x + e * y + f);
-        let radius = (u * u + v * v).sqrt();
-        // Distance to the outline: what is left of the radius over the gradient's length.
-        let (gx, gy) = (u * a + v * d, u * b + v * e);
-        let gradient = (gx * gx + gy * gy).sqrt() / radius.max(1e-6);
-        if radius < 1.0 { smooth((1.0 - radius) / (gradient * feather).max(1e-9)) } else { 0.0 }
-    });
+    let oval = mask::Oval {
+        across: [back.a as f32, back.b as f32, back.c as f32],
+        down: [back.d as f32, back.e as f32, back.f as f32],
+        feather: feather.max(1.0),
+    };
+    strips(roi, alpha, |level, first, y, values| mask::oval(level, oval, first, y, values));
 }
 
 /// The crop of `side` pixels that `to_picture` takes to the picture, softened: 1 inside, exactly 0
@@ -166,53 +180,22 @@ pub fn crop_box(
         alpha.bytes_all_mut().fill(0);
         return;
     };
-    let (a, b, c) = (back.a as f32, back.b as f32, back.c as f32);
-    let (d, e, f) = (back.d as f32, back.e as f32, back.f as f32);
-    let profile = Profile::new(side, blur);
-    let pad = padding.map(|p| if p.is_finite() { p.clamp(0.0, 50.0) / 100.0 * side } else { side });
-    each(&mut alpha.view_mut(), roi, |x, y| {
-        let (u, v) = (a * x + b * y + c + 0.5, d * x + e * y + f + 0.5);
-        let across = profile.at(u, pad[3]) * profile.at(side - u, pad[1]);
-        let down = profile.at(v, pad[0]) * profile.at(side - v, pad[2]);
-        across * down
+    let blur = if blur.is_finite() { blur.clamp(0.0, 1.0) } else { 1.0 };
+    let amount = (side * 0.5 * blur).floor();
+    let edge = (amount / 2.0).floor().max(1.0);
+    let wide = (amount / 4.0).max(0.25) * std::f32::consts::SQRT_2;
+    let cut = padding.map(|p| {
+        let pad = if p.is_finite() { p.clamp(0.0, 50.0) / 100.0 * side } else { side };
+        (pad - edge).max(0.0)
     });
-}
-
-/// The slope of a box mask from its edge inwards.
-struct Profile {
-    edge: f32,
-    sigma: f32,
-}
-
-impl Profile {
-    fn new(side: f32, blur: f32) -> Self {
-        let blur = if blur.is_finite() { blur.clamp(0.0, 1.0) } else { 1.0 };
-        let amount = (side * 0.5 * blur).floor();
-        Self { edge: (amount / 2.0).floor().max(1.0), sigma: amount / 4.0 }
-    }
-
-    /// `depth`: distance from the edge, in crop pixels.
-    fn at(&self, depth: f32, pad: f32) -> f32 {
-        let depth = depth - (pad - self.edge).max(0.0);
-        if depth <= 0.5 {
-            return 0.0;
-        }
-        let sigma = self.sigma.max(0.25);
-        let blurred = 0.5 * (1.0 + erf((depth - self.edge) / (sigma * std::f32::consts::SQRT_2)));
-        // What a Gaussian leaves at the edge is taken away, fading inwards.
-        let rest = 0.5 * (1.0 + erf((0.5 - self.edge) / (sigma * std::f32::consts::SQRT_2)));
-        (blurred - rest * (1.0 - smooth((depth - 0.5) / (2.0 * self.edge)))).clamp(0.0, 1.0)
-    }
-}
-
-/// Error function, within 1.5e-7 (Abramowitz and Stegun 7.1.26).
-fn erf(x: f32) -> f32 {
-    let t = 1.0 / (1.0 + 0.327_591_1 * x.abs());
-    let poly = t
-        * (0.254_829_6
-            + t * (-0.284_496_72 + t * (1.421_413_8 + t * (-1.453_152_1 + t * 1.061_405_4))));
-    let y = 1.0 - poly * (-x * x).exp();
-    if x < 0.0 { -y } else { y }
+    let framed = mask::Framed {
+        across: [back.a as f32, back.b as f32, back.c as f32],
+        down: [back.d as f32, back.e as f32, back.f as f32],
+        side,
+        cut,
+        slope: mask::Slope::new(edge, wide),
+    };
+    strips(roi, alpha, |level, first, y, values| mask::framed(level, framed, first, y, values));
 }
 
 /// A map of values 0..=1, `width` by `height`, that `to_picture` lays over the picture; bilinear,
@@ -249,6 +232,7 @@ pub fn map(
 mod tests {
     use super::*;
     use crate::geometry::Size;
+    use crate::simd::tests::{noise, same_at_every_level};
     use proptest::prelude::*;
 
     fn full(roi: Roi) -> Grey {
@@ -410,7 +394,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_box_without_blur_is_whole_but_for_its_edge() {
+        let roi = Roi { x: 0, y: 0, width: 40, height: 40 };
+        let mut alpha = full(roi);
+        crop_box(&Affine2::translate(10.0, 10.0), 20.0, [0.0; 4], 0.0, roi, &mut alpha);
+        for (x, level) in [(9, 0), (10, 0), (13, 255), (26, 255), (29, 0), (30, 0)] {
+            assert_eq!(alpha.view().pixel(x, 20), [level], "{x}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn every_level_draws_the_same_oval(
+            (w, h) in (1u32..600, 1u32..9),
+            m in prop::array::uniform6(-300f64..300.0),
+            feather in 0f32..50.0,
+            seed in any::<u32>(),
+        ) {
+            let [a, b, c, d, e, f] = m;
+            let roi = Roi { x: 7, y: 3, width: w, height: h };
+            same_at_every_level::<1>(roi.size(), |dst| {
+                let mut alpha = noise::<1>(roi.size(), seed);
+                ellipse(&Affine2 { a, b, c, d, e, f }, feather, roi, &mut alpha);
+                (0..h).for_each(|y| dst.row_mut(y).copy_from_slice(alpha.view().row(y)));
+            });
+        }
+
         #[test]
         fn no_polygon_panics(
             points in proptest::collection::vec((-2e6f32..2e6, -2e6f32..2e6), 0..9),

@@ -3,7 +3,7 @@
 use crate::geometry::Size;
 use crate::mesh::reset;
 use crate::raster::smooth;
-use crate::tone::{gaussian, lab};
+use crate::tone::{Gauss, gaussian, lab};
 use crate::view::{Grey, Image, Rgb, View};
 
 /// Most pixels that a sample is judged by; more are thinned out evenly.
@@ -48,7 +48,7 @@ pub fn likeness(picture: View<'_, 3>, sample: &Grey, like: &Likeness) -> Grey {
     }
     if like.grow >= 0.5 {
         // Blurred and amplified: what was unlike grows by about `grow`, lone pixels vanish.
-        gaussian(&mut unlike, w, h, like.grow.min(w.max(h) as f32));
+        gaussian(&mut unlike, w, h, like.grow.min(w.max(h) as f32), &mut Gauss::default());
     }
     for (a, u) in out.bytes_all_mut().iter_mut().zip(&unlike) {
         let u = if like.grow >= 0.5 { smooth((u[0] - 0.05) / like.soft.max(1e-3)) } else { u[0] };

@@ -183,7 +183,7 @@ impl Light {
                 g[3] += weight;
             }
         }
-        gaussian(&mut grid, gw, gh, sigma / cell as f32);
+        gaussian(&mut grid, gw, gh, sigma / cell as f32, &mut Gauss::default());
         let values = grid.iter().map(|g| std::array::from_fn(|c| g[c] / g[3].max(1e-6))).collect();
         Self { cell: cell as f32, width: gw, height: gh, values }
     }
@@ -202,22 +202,33 @@ impl Light {
     }
 }
 
+/// What a Gaussian works in, kept for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Gauss<const N: usize> {
+    kernel: Vec<f32>,
+    line: Vec<[f32; N]>,
+    above: Vec<[f32; N]>,
+}
+
 /// Gaussian of a small grid, in place, 0 beyond its border.
 pub(crate) fn gaussian<const N: usize>(
     grid: &mut [[f32; N]],
     width: usize,
     height: usize,
     sigma: f32,
+    work: &mut Gauss<N>,
 ) {
+    let Gauss { kernel, line, above } = work;
     let reach = (sigma * 3.0).ceil().clamp(0.0, width.max(height) as f32) as usize;
-    let kernel: Vec<f32> =
-        (0..=reach).map(|i| (-0.5 * (i as f32 / sigma.max(1e-3)).powi(2)).exp()).collect();
+    kernel.clear();
+    kernel.extend((0..=reach).map(|i| (-0.5 * (i as f32 / sigma.max(1e-3)).powi(2)).exp()));
     let sum = 2.0 * kernel.iter().sum::<f32>() - kernel[0];
-    let kernel: Vec<f32> = kernel.iter().map(|k| k / sum).collect();
+    kernel.iter_mut().for_each(|k| *k /= sum);
     if width == 0 || height == 0 {
         return;
     }
-    let mut line = vec![[0.0f32; N]; width];
+    line.clear();
+    line.resize(width, [0.0f32; N]);
     for row in grid.chunks_exact_mut(width) {
         for (i, to) in line.iter_mut().enumerate() {
             *to = [0.0; N];
@@ -226,10 +237,11 @@ pub(crate) fn gaussian<const N: usize>(
                 (0..N).for_each(|c| to[c] += k * row[j][c]);
             }
         }
-        row.copy_from_slice(&line);
+        row.copy_from_slice(line);
     }
     // Rows above are kept as they were for as long as they are needed.
-    let mut above = vec![[0.0f32; N]; (reach + 1) * width];
+    above.clear();
+    above.resize((reach + 1) * width, [0.0f32; N]);
     for y in 0..height {
         line.fill([0.0; N]);
         let kept = y % (reach + 1);
@@ -245,7 +257,7 @@ pub(crate) fn gaussian<const N: usize>(
                 (0..N).for_each(|c| to[c] += k * v[c]);
             }
         }
-        grid[y * width..][..width].copy_from_slice(&line);
+        grid[y * width..][..width].copy_from_slice(line);
     }
 }
 
@@ -357,7 +369,7 @@ mod tests {
         for sigma in [0.7f32, 2.0, 3.3] {
             let mut grid = vec![[0.0f32; 2]; w * h];
             grid[12 * w + 15] = [1.0, 3.0];
-            gaussian(&mut grid, w, h, sigma);
+            gaussian(&mut grid, w, h, sigma, &mut Gauss::default());
             let at = |x: usize, y: usize| grid[y * w + x];
             let sum = grid.iter().fold([0.0; 2], |s: [f32; 2], g| [s[0] + g[0], s[1] + g[1]]);
             assert!((sum[0] - 1.0).abs() < 2e-3 && (sum[1] - 3.0).abs() < 6e-3, "{sum:?}");

@@ -63,7 +63,9 @@ pub fn affine<const C: usize>(
 /// Whole pixel and share of the next one on an axis. Not a number is 0.
 fn split(v: f64, low: f64, high: f64) -> (i32, i32) {
     let v = v.max(low).min(high);
-    let whole = v.floor();
+    // Its floor: both bounds are small.
+    let cut = f64::from(v as i32);
+    let whole = if cut > v { cut - 1.0 } else { cut };
     (whole as i32, ((v - whole) * f64::from(ONE) + 0.5) as i32)
 }
 

@@ -32,6 +32,7 @@ pub struct Alpha(Grey);
 pub struct Cpu {
     shared: session::Shared,
     scratch: ops::Scratch,
+    covers: ops::Covers,
 }
 
 impl std::fmt::Debug for Cpu {
@@ -53,7 +54,7 @@ impl Cpu {
         let team = Arc::new(Team::new(threads.max(1)));
         let memory = Arc::new(Mutex::new(Vec::new()));
         let shared = session::Shared { pool, team, memory, only_rten: false };
-        Self { shared, scratch: ops::Scratch::default() }
+        Self { shared, scratch: ops::Scratch::default(), covers: ops::Covers::default() }
     }
 
     /// The same with every model on rten: what our engine is compared with.
@@ -144,7 +145,11 @@ impl Backend for Cpu {
     }
 
     fn mask(&self, shapes: &[Shape<&Tensor>], roi: Roi) -> Result<Alpha> {
-        ops::mask(shapes, roi).map(Alpha)
+        ops::mask(&self.scratch, shapes, roi).map(Alpha)
+    }
+
+    fn spare(&self, alpha: Alpha) {
+        self.scratch.keep(alpha.0);
     }
 
     fn meet(&self, alpha: &mut Alpha, other: &Alpha) -> Result<()> {
@@ -220,7 +225,7 @@ impl Backend for Cpu {
     }
 
     fn cover(&self, picture: &mut Picture, roi: Roi, alpha: &Alpha, cover: &Cover) -> Result<()> {
-        ops::cover(&mut picture.0, roi, &alpha.0, cover)
+        ops::cover(&self.covers, &mut picture.0, roi, &alpha.0, cover)
     }
 
     fn mark_add(&self, picture: &mut Picture, payload: u64) -> Result<f32> {

@@ -26,16 +26,32 @@ pub(super) struct Scratch(Mutex<Vec<Vec<u8>>>);
 impl Scratch {
     /// Lends an image of a size; what is in it is left from before.
     fn lend<const C: usize, R>(&self, size: Size, work: impl FnOnce(&mut Image<C>) -> R) -> R {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut buffer = kept.unwrap_or_default();
-        buffer.resize(size.pixels() as usize * C, 0);
-        let mut image = Image::from_vec(size, buffer).expect("resized to fit");
+        let mut image = self.take(size);
         let result = work(&mut image);
+        self.keep(image);
+        result
+    }
+
+    /// An image of a size; what is in it is left from before.
+    fn take<const C: usize>(&self, size: Size) -> Image<C> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = size.pixels() as usize * C;
+        // The smallest that is large enough, so that large ones stay for large images.
+        let fits = |(_, buffer): &(usize, &Vec<u8>)| buffer.capacity() >= bytes;
+        let best = kept.iter().enumerate().filter(fits).min_by_key(|(_, b)| b.capacity());
+        let at = best.map(|(at, _)| at).or_else(|| kept.len().checked_sub(1));
+        let mut buffer = at.map(|at| kept.swap_remove(at)).unwrap_or_default();
+        drop(kept);
+        buffer.resize(bytes, 0);
+        Image::from_vec(size, buffer).expect("resized to fit")
+    }
+
+    /// Takes an image back.
+    pub(super) fn keep<const C: usize>(&self, image: Image<C>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < KEPT {
             kept.push(image.into_vec());
         }
-        result
     }
 
     #[cfg(test)]
@@ -44,6 +60,10 @@ impl Scratch {
         kept.iter().map(Vec::capacity).sum()
     }
 }
+
+/// What covers work in, one for each that runs at a time.
+#[derive(Debug, Default)]
+pub(super) struct Covers(Mutex<Vec<cover::Work>>);
 
 fn refuse<T>(operation: &str, why: &str) -> Result<T> {
     Err(Error::Picture { what: format!("`{operation}` got {why}") })
@@ -274,10 +294,11 @@ fn empty() -> Grey {
     Grey::filled(Size::new(0, 0), [0])
 }
 
-pub(super) fn mask(shapes: &[Shape<&Tensor>], roi: Roi) -> Result<Grey> {
+pub(super) fn mask(scratch: &Scratch, shapes: &[Shape<&Tensor>], roi: Roi) -> Result<Grey> {
     const NAME: &str = "mask";
     made(NAME, roi.size())?;
-    let mut alpha = Grey::filled(roi.size(), [255]);
+    let mut alpha: Grey = scratch.take(roi.size());
+    alpha.bytes_all_mut().fill(255);
     for shape in shapes {
         match shape {
             Shape::Polygon { points, feather } => {
@@ -309,20 +330,29 @@ pub(super) fn mask(shapes: &[Shape<&Tensor>], roi: Roi) -> Result<Grey> {
     Ok(alpha)
 }
 
-pub(super) fn cover(picture: &mut Rgb, roi: Roi, alpha: &Grey, cover: &Cover) -> Result<()> {
+pub(super) fn cover(
+    covers: &Covers,
+    picture: &mut Rgb,
+    roi: Roi,
+    alpha: &Grey,
+    cover: &Cover,
+) -> Result<()> {
     const NAME: &str = "cover";
     same(NAME, roi.size(), alpha.size())?;
     let mut part = part_mut(NAME, picture, roi)?;
+    let kept = || covers.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut work = kept().pop().unwrap_or_default();
     match *cover {
         Cover::Solid { colour } => cover::solid(&mut part, alpha, colour),
         Cover::Mosaic { cell, noise, seed } if cell > 0 && noise >= 0.0 && noise.is_finite() => {
-            cover::mosaic(&mut part, alpha, cell, noise, seed);
+            cover::mosaic(&mut part, alpha, (cell, noise), seed, &mut work);
         }
         Cover::Blur { sigma } if sigma > 0.0 && sigma.is_finite() => {
-            cover::blur(&mut part, alpha, sigma);
+            cover::blur(&mut part, alpha, sigma, &mut work);
         }
         _ => return refuse(NAME, &format!("{cover:?}")),
     }
+    kept().push(work);
     Ok(())
 }
 

@@ -144,6 +144,7 @@ fn shapes_meet<B: Backend>(backend: &B, _: &Tolerance) -> Checked {
     let both = drawn(backend, &[a, b], at)?;
     let least = one.bytes_all().iter().zip(two.bytes_all()).map(|(a, b)| *a.min(b));
     holds(both.bytes_all().iter().copied().eq(least), || "not the minimum".into())?;
+    backend.spare(got(backend.mask(&[square(0.0, 0.0, 70.0, 70.0, 9.0)], roi(0, 0, 70, 70)))?);
     let none = drawn(backend, &[], at)?;
     holds(none.bytes_all().iter().all(|v| *v == 255), || "no shape is not 255".into())
 }

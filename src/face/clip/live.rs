@@ -56,7 +56,7 @@ impl<B: Backend> Looker<B> {
     ) -> Result<Vec<Face>> {
         let backend = Arc::clone(self.models.backend());
         let detector = self.models.detector(&self.detector)?;
-        self.sight.faces(detector, &backend, picture, number, fell, &mut Meter::new(clock))
+        self.sight.faces(detector, &backend, picture, number, fell, &mut Meter::of_models(clock))
     }
 
     /// Shows a frame to the gate.
@@ -71,7 +71,7 @@ impl<B: Backend> Looker<B> {
         let backend = Arc::clone(self.models.backend());
         let gate = self.models.gate.as_mut();
         let gate = gate.ok_or(Error::NoModel { role: mien_base::model::Role::Gate })?;
-        Ok(gate.inspect(&*backend, picture, &mut Meter::new(clock))?.into_parts())
+        Ok(gate.inspect(&*backend, picture, &mut Meter::of_models(clock))?.into_parts())
     }
 
     /// Another detector or gate from here on.
@@ -171,7 +171,7 @@ impl<B: Backend> LiveRun<B> {
             return Ok(());
         }
         let backend = Arc::clone(tools.models.backend());
-        let mut meter = Meter::new(tools.clock);
+        let mut meter = Meter::of_models(tools.clock);
         run.bind(tools, &backend, picture, number, faces, &mut meter)
     }
 
@@ -217,7 +217,7 @@ impl<B: Backend> LiveRun<B> {
         let mut slot = Slot { frame, detected: looked, scene: false, ungated: cover, unseen: None };
         if meshes {
             run.waiting.push_back(slot);
-            let mut meter = Meter::new(tools.clock);
+            let mut meter = Meter::of_models(tools.clock);
             let meshed = run.mesh(tools, number, &mut meter);
             let back = run.waiting.pop_front();
             slot = back.ok_or_else(|| Error::Clip { detail: "a frame was lost".to_owned() })?;

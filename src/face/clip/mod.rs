@@ -37,6 +37,7 @@ mod alter;
 mod state;
 mod live;
 
+use alter::Lists;
 use canvas::Canvas;
 pub use live::{LiveRun, Looker};
 use look::Sight;
@@ -137,6 +138,7 @@ pub struct ClipRun<B: Backend> {
     tracker: Tracker,
     sight: Sight,
     present: Vec<Presence>,
+    lists: Option<Lists<B>>,
     /// Some action may need landmarks in every frame.
     meshes: bool,
     /// Frames leave without waiting for others: the segment or the clip has ended.
@@ -194,6 +196,7 @@ impl<B: Backend> ClipRun<B> {
             watch: Watch::default(),
             tracker: Tracker::new(shape.size),
             present: Vec::new(),
+            lists: None,
             meshes,
             flushing: false,
             ended: false,
@@ -221,7 +224,7 @@ impl<B: Backend> ClipRun<B> {
         }
         self.next += 1;
         let last = (number + 1).is_multiple_of(self.shape.segment);
-        let mut meter = Meter::new(tools.clock);
+        let mut meter = Meter::of_models(tools.clock);
         let slot = self.see(tools, frame, last, &mut meter)?;
         self.waiting.push_back(slot);
         if self.meshes && number >= Self::LAG {
@@ -251,7 +254,7 @@ impl<B: Backend> ClipRun<B> {
     /// # Errors
     /// As `push`.
     pub fn end(&mut self, tools: &mut Tools<'_, B>) -> Result<()> {
-        let mut meter = Meter::new(tools.clock);
+        let mut meter = Meter::of_models(tools.clock);
         self.ended = true;
         if let Some(mut slot) = self.waiting.pop_back() {
             if !slot.detected {

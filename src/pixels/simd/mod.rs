@@ -60,6 +60,7 @@ pub(crate) mod float;
 #[cfg_attr(target_arch = "x86_64", path = "lanes_avx2.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "lanes_neon.rs")]
 mod lanes;
+pub(crate) mod mask;
 pub(crate) mod rgb;
 pub(crate) mod stdm;
 pub(crate) mod sum;

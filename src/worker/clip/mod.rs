@@ -50,7 +50,7 @@ use stage::Cost;
 use tally::Tally;
 
 /// Frames that wait between two stages.
-const QUEUE: usize = 2;
+const QUEUE: usize = 1;
 /// Frames that are in the hands of the stages, one each.
 const HANDS: usize = 3;
 

@@ -147,6 +147,9 @@ impl Backend for Lossy {
     fn mask(&self, shapes: &[Shape<&Tensor>], roi: Roi) -> Result<Alpha> {
         self.cpu.mask(shapes, roi)
     }
+    fn spare(&self, alpha: Alpha) {
+        self.cpu.spare(alpha);
+    }
     fn meet(&self, alpha: &mut Alpha, other: &Alpha) -> Result<()> {
         self.cpu.meet(alpha, other)
     }

@@ -320,6 +320,9 @@ impl Backend for World {
         self.fault()?;
         self.cpu.mask(shapes, roi)
     }
+    fn spare(&self, alpha: Alpha) {
+        self.cpu.spare(alpha);
+    }
     fn meet(&self, alpha: &mut Alpha, other: &Alpha) -> Result<()> {
         self.fault()?;
         self.cpu.meet(alpha, other)
