@@ -139,14 +139,14 @@ fn check_inputs(what: &str, bytes: &[u8], x: &[Tensor]) {
         let x: Vec<&Tensor> = x.iter().collect();
         session.run(&x).unwrap().remove(0)
     };
-    let right = run(load(&Cpu::on_rten(1), bytes.to_vec()).unwrap());
-    let one = load(&Cpu::new(1), bytes.to_vec()).unwrap();
+    let right = run(load(&Cpu::on_rten(1), bytes).unwrap());
+    let one = load(&Cpu::new(1), bytes).unwrap();
     assert!(one.is_ours(), "{what}: {:?}", Network::compile(bytes, &[0]).map(|_| ()));
     let one = run(one);
     let off = difference(&one, &right);
     assert!(off < 2e-5, "{what}: {off}");
     assert!(right.data.iter().any(|v| *v != right.data[0]) || right.data.len() == 1, "{what}");
-    let three = run(load(&Cpu::new(3), bytes.to_vec()).unwrap());
+    let three = run(load(&Cpu::new(3), bytes).unwrap());
     assert!(one == three, "{what} differs between one thread and three");
     let plain = at_level(Level::PLAIN, bytes, x);
     let off = difference(&plain, &right);
@@ -445,7 +445,7 @@ fn what_our_engine_does_not_know_runs_on_rten() {
         .weight("unused", &[1], &[0.0])
         .integers("axis", &[1])
         .output("y", &[1, 4]);
-    let mut session = load(&Cpu::new(1), model.bytes()).unwrap();
+    let mut session = load(&Cpu::new(1), &model.bytes()).unwrap();
     assert!(!session.is_ours());
     let out = session.run(&[&Tensor::filled(&[1, 4], 1.0)]).unwrap();
     assert_eq!(out[0].data, [1.0, 2.0, 3.0, 4.0]);

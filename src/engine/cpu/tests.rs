@@ -23,8 +23,8 @@ fn manifest() -> Manifest {
     }
 }
 
-pub(super) fn load(cpu: &Cpu, bytes: Vec<u8>) -> crate::Result<super::Session> {
-    cpu.load(&manifest(), &Contract::default(), &bytes)
+pub(super) fn load(cpu: &Cpu, bytes: &[u8]) -> crate::Result<super::Session> {
+    cpu.load(&manifest(), &Contract::default(), bytes)
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn run_as_declared(mut session: super::Session) {
 fn the_seeds_of_the_mutations_run() {
     let cpu = Cpu::new(1);
     for (i, bytes) in seeds().into_iter().enumerate() {
-        let mut session = load(&cpu, bytes).unwrap();
+        let mut session = load(&cpu, &bytes).unwrap();
         let shape: &[usize] =
             [&[1, 3, 4, 4][..], &[1, 3, 4, 4], &[1, 1, 4, 4], &[1, 4], &[1, 2, 4, 4]][i];
         session.run(&[&Tensor::filled(shape, 0.5)]).unwrap();
@@ -110,7 +110,7 @@ fn a_file_cut_anywhere_is_refused_or_runs_into_errors_only() {
     let cpu = Cpu::new(1);
     for bytes in seeds() {
         for length in 0..bytes.len() {
-            if let Ok(session) = load(&cpu, bytes[..length].to_vec()) {
+            if let Ok(session) = load(&cpu, &bytes[..length]) {
                 run_as_declared(session);
             }
         }
@@ -118,7 +118,7 @@ fn a_file_cut_anywhere_is_refused_or_runs_into_errors_only() {
 }
 
 fn refused(model: &Model, because: &str) {
-    match load(&Cpu::new(1), model.bytes()).map(|_| ()) {
+    match load(&Cpu::new(1), &model.bytes()).map(|_| ()) {
         Err(Error::Load { detail, .. }) => assert!(detail.contains(because), "{detail}"),
         other => panic!("{other:?} where `{because}` is right"),
     }
@@ -130,7 +130,7 @@ fn a_tensor_that_claims_more_than_it_carries_is_refused() {
         let model = Model::new().input("x", &[4]).weight("w", shape, &[1.0; 4]);
         model.node("Mul", &["x", "w"], &["y"], &[]).output("y", &[])
     };
-    load(&Cpu::new(1), with(&[4]).bytes()).unwrap();
+    load(&Cpu::new(1), &with(&[4]).bytes()).unwrap();
     refused(&with(&[5]), "claims 5 values and carries 4");
     refused(&with(&[3]), "claims 3 values and carries 4");
     refused(&with(&[1 << 40]), "claims more than");
@@ -152,7 +152,7 @@ fn a_constant_that_would_blow_up_is_refused() {
     };
     for operator in ["ConstantOfShape", "Expand", "Tile", "Resize"] {
         refused(&by(operator, &huge), "huge");
-        load(&Cpu::new(1), by(operator, &[2, 2]).bytes()).unwrap();
+        load(&Cpu::new(1), &by(operator, &[2, 2]).bytes()).unwrap();
     }
     let pads = [Attribute::Ints("pads", &[1 << 40, 0, 0, 0])];
     refused(
@@ -174,7 +174,7 @@ fn an_integer_port_is_refused() {
     let mut bytes = Model::identity(&[4]).bytes();
     let at = bytes.windows(4).position(|w| w == [0x08, 1, 0x12, 4]).unwrap();
     bytes[at + 1] = 7;
-    let answer = load(&Cpu::new(1), bytes).map(|_| ());
+    let answer = load(&Cpu::new(1), &bytes).map(|_| ());
     assert!(matches!(answer, Err(Error::Contract { .. })), "{answer:?}");
 }
 
@@ -209,7 +209,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         static CPU: std::sync::LazyLock<Cpu> = std::sync::LazyLock::new(|| Cpu::new(1));
-        if let Ok(session) = load(&CPU, bytes) {
+        if let Ok(session) = load(&CPU, &bytes) {
             run_as_declared(session);
         }
     }
@@ -249,7 +249,7 @@ fn the_real_models_run_the_same_on_one_thread_and_two() {
         let count: usize = input.iter().product();
         let data = (0..count).map(|i| ((i * 7919) % 256) as f32 / 255.0).collect();
         let x = Tensor { shape: input.to_vec(), data };
-        let mut sessions = [&one, &two].map(|cpu| load(cpu, bytes.clone()).unwrap());
+        let mut sessions = [&one, &two].map(|cpu| load(cpu, &bytes).unwrap());
         let [a, b] = sessions.each_mut().map(|session| session.run(&[&x]).unwrap());
         let shapes: Vec<_> = a.iter().map(|t| t.shape.as_slice()).collect();
         assert_eq!(shapes, outputs, "{name}");
@@ -275,7 +275,7 @@ fn the_real_models_run_on_our_engine_and_give_what_rten_gives() {
         let count: usize = input.iter().product();
         let data = (0..count).map(|i| ((i * 7919) % 256) as f32 / 255.0).collect();
         let x = Tensor { shape: input.to_vec(), data };
-        let mut sessions = [&ours, &rten].map(|cpu| load(cpu, bytes.clone()).unwrap());
+        let mut sessions = [&ours, &rten].map(|cpu| load(cpu, &bytes).unwrap());
         assert!(sessions[0].is_ours() && !sessions[1].is_ours(), "{name}");
         let [a, b] = sessions.each_mut().map(|session| session.run(&[&x]).unwrap());
         for (a, b) in a.iter().zip(&b) {
@@ -290,7 +290,7 @@ fn the_real_models_run_on_our_engine_and_give_what_rten_gives() {
 fn a_batch_gives_what_its_pictures_give_alone() {
     let folder = std::path::PathBuf::from(std::env::var_os("MIEN_MODELS").unwrap());
     let bytes = std::fs::read(folder.join("mobilefacenet192.onnx")).unwrap();
-    let mut session = load(&Cpu::new(1), bytes).unwrap();
+    let mut session = load(&Cpu::new(1), &bytes).unwrap();
     let each = 3 * 112 * 112;
     let data: Vec<f32> =
         (0..each * 4).map(|i| ((i * 104_729) % 511) as f32 / 255.5 - 1.0).collect();
