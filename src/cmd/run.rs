@@ -8,7 +8,7 @@ use mien_base::clock::SystemClock;
 use mien_daemon::config::Config;
 use mien_daemon::fleet::{Makes, Station};
 use mien_daemon::jobs::Executor;
-use mien_daemon::service::{Line, Lines, Lock, Parts, Service, Wanted};
+use mien_daemon::service::{KeepRecord, Line, Lines, Lock, Parts, Service, Wanted};
 use mien_daemon::store::Store;
 use mien_daemon::telemetry::{Log, Notify};
 use mien_vault::Home;
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
         &config,
     )?;
     let handlers = BTreeMap::from([("job", station.clerk())]);
+    let record = Box::new(KeepRecord::start(store.clone(), log.clone())?);
     let parts = Parts {
         home: home.data().to_owned(),
         lock,
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
         log,
         notify: Notify::from_env(),
         lines: Box::new(Cameras),
-        parts: vec![Box::new(station)],
+        parts: vec![record, Box::new(station)],
         handlers,
         stop,
         reload,
