@@ -1,6 +1,7 @@
 //! Killed at any instant, the database holds what was answered, and forgets what it was told to.
 //!
-//! `MIEN_KILLS` says how often each is killed: 150 of both make the 300 of the promise.
+//! `MIEN_KILLS` says how often each is killed, here and in tests/vault.rs: 300 once, a tenth each
+//! time.
 
 #![allow(clippy::unwrap_used)] // Helpers here only serve tests.
 
@@ -21,14 +22,10 @@ use mien_daemon::store::{HomeKeys, PATIENCE, Parts, Query, Store, When};
 use mien_vault::random::SystemRandom;
 use mien_vault::{Home, SourceStore as _};
 use serde_json::json;
-use support::Bench;
+use support::{Bench, kills};
 
 /// The home of a child of this test; it is a child when this is set.
 const CHILD: &str = "MIEN_TEST_STORE_CHILD";
-
-fn kills() -> u32 {
-    std::env::var("MIEN_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(15)
-}
 
 fn open(home: &Path) -> Store {
     let random = Box::new(SystemRandom);

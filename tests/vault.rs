@@ -268,14 +268,8 @@ fn kill_it(kills: u32, seed: u64) {
 }
 
 #[test]
-fn thirty_kills_leave_one_whole_version_serving_and_the_record_intact() {
-    kill_it(30, 1);
-}
-
-#[test]
-#[ignore = "long: 300 kills, a minute or more"]
-fn three_hundred_kills_leave_one_whole_version_serving_and_the_record_intact() {
-    kill_it(300, 2);
+fn kills_at_any_instant_leave_one_whole_version_serving_and_the_record_intact() {
+    kill_it(support::kills(), 1);
 }
 
 #[test]
@@ -305,4 +299,81 @@ fn a_key_that_is_taken_back_takes_its_models_with_it_and_another_machine_opens_n
     assert_eq!(made["kept"], "refused");
     let record = bench.run(&["audit", "query", "--kind", "key", "--json"]);
     assert!(record.out.contains("revoke"), "{} {}", record.out, record.err);
+}
+
+#[test]
+fn what_can_not_be_done_says_what_where_and_what_to_do() {
+    let bench = Bench::bare("wrong");
+    assert_eq!(bench.run(&["key", "new", "--file"]).code, 0);
+    fs::write(bench.path("text.mienpkg"), "no package").unwrap();
+    fs::write(bench.path("m.onnx"), "no model").unwrap();
+    fs::write(bench.path("m.toml"), "id = \"m\"\nrol = \"gate\"\n").unwrap();
+    fs::write(bench.path("alone.onnx"), "no model").unwrap();
+    fs::write(bench.path("c.toml"), "identity = \"ada\"\n").unwrap();
+    let public = "0".repeat(63);
+    let id = "0".repeat(32);
+    let rows: &[(&[&str], i32, &[&str])] = &[
+        (&["model", "inspect", "none.mienpkg"], 3, &["none.mienpkg", "No such file"]),
+        (&["model", "inspect", "text.mienpkg"], 6, &["text.mienpkg", "NotAPackage"]),
+        (&["model", "verify", "."], 3, &["not a regular file"]),
+        (&["model", "verify", "text.mienpkg"], 6, &["text.mienpkg", "NotAPackage"]),
+        (&["model", "install", "none.mienpkg"], 3, &["none.mienpkg", "No such file"]),
+        (&["model", "install", "text.mienpkg"], 6, &["text.mienpkg", "NotAPackage"]),
+        (&["model", "pack", "m.onnx", "-o", "m.mienpkg"], 2, &["m.toml", "`rol`"]),
+        (&["model", "pack", "alone.onnx", "-o", "a.mienpkg"], 3, &["alone.toml"]),
+        (&["model", "pack", "m.onnx"], 2, &["--output"]),
+        (&["model", "import", "none.onnx"], 3, &["none.toml"]),
+        (&["model", "activate", "none"], 2, &["`none`", "mien model list"]),
+        (&["model", "activate", "none", "--version", "1"], 2, &["1.0.0"]),
+        (&["model", "activate", "none", "--version", "1.0.0"], 2, &["`none`", "mien model list"]),
+        (&["model", "activate", "../none"], 2, &["../none"]),
+        (&["model", "rollback", "none"], 2, &["`none`", "no version to go back to"]),
+        (&["model", "remove", "none"], 2, &["`none`", "mien model list"]),
+        (&["key", "new"], 2, &["exists already", "rotate"]),
+        (&["key", "new", "shop"], 2, &["--role"]),
+        (&["key", "new", "shop", "--role", "all"], 2, &["models", "consent"]),
+        (&["key", "new", "device", "--role", "models"], 2, &["`device`", "taken"]),
+        (&["key", "show", "none"], 2, &["`none`", "mien key new none"]),
+        (&["key", "rotate", "none"], 2, &["`none`", "mien key new none"]),
+        (&["key", "revoke", "12"], 2, &["32 digits"]),
+        (&["key", "revoke", &id], 2, &[&id, "mien key list"]),
+        (&["key", "trust", &public, "--name", "a", "--role", "models"], 2, &["64 digits"]),
+        (&["source", "enrol", "a/b", "m.onnx"], 2, &["a/b"]),
+        (&["source", "enrol", "ada", "none.png"], 6, &["`centerface`", "mien model fetch"]),
+        (&["source", "show", "ada"], 2, &["`ada`", "not enrolled"]),
+        (&["consent", "sign", "ada", "none.toml", "--key", "x", "-o", "o"], 3, &["none.toml"]),
+        (&["consent", "sign", "ada", "c.toml", "--key", "x", "-o", "o"], 7, &["`subject`"]),
+        (&["consent", "grant", "ada", "--signed", "none"], 3, &["none"]),
+        (&["consent", "list", "Ada!"], 2, &["Ada!"]),
+        (&["audit", "prune", "--days", "30"], 2, &["180"]),
+    ];
+    let before = bench.files();
+    let mut wrong = Vec::new();
+    for (args, code, words) in rows {
+        let ran = bench.run(args);
+        let told = words.iter().all(|word| ran.err.contains(word));
+        if ran.code != *code || !told || ran.err.contains("panicked") {
+            wrong.push(format!("{args:?}: {} instead of {code}, {words:?}: {}", ran.code, ran.err));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(bench.files(), before, "nothing half-written is left");
+    assert_eq!(bench.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn a_trust_store_that_others_may_write_is_not_believed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bench = Bench::bare("exposed");
+    assert_eq!(bench.run(&["key", "new", "--file"]).code, 0);
+    assert_eq!(bench.run(&["key", "new", "shop", "--role", "models"]).code, 0);
+    let [old, _] = packages(&bench, 1000);
+    let trust = bench.home().join("keys/trust.json");
+    let set = |mode| fs::set_permissions(&trust, fs::Permissions::from_mode(mode)).unwrap();
+    set(0o666);
+    let ran = bench.run(&["model", "verify", old.to_str().unwrap()]);
+    assert_eq!(ran.code, 4, "{}", ran.err);
+    assert!(ran.err.contains("trust.json") && ran.err.contains("chmod go-w"), "{}", ran.err);
+    set(0o600);
+    assert_eq!(bench.run(&["model", "verify", old.to_str().unwrap()]).code, 0);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An FP32 model to INT8: Q/DQ in the graph, calibrated on given frames, with an acceptance report.
 
-    python3 -m venv q && q/bin/pip install onnxruntime==1.28.0 onnx numpy opencv-python-headless
+    python3 -m venv q && q/bin/pip install -r models/quantise/requirements.txt
     q/bin/python models/quantise/quantise.py MODEL.onnx -o OUT.onnx FRAMES... [--mien PROGRAM]
 
 Beside MODEL.onnx lies its manifest MODEL.toml (`mien model pack --template`). The faces of the
