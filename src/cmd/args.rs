@@ -11,7 +11,7 @@ pub(crate) use super::process_args::{
     ClipArgs, CornerArg, DetectorArgs, FormatArg, LabelArg, MarkArgs, MaskArg, MaskArgs, ModeArg,
     OrderArg, SelectArgs,
 };
-pub(crate) use super::run_args::{AskArgs, DaemonArgs};
+pub(crate) use super::run_args::{AskArgs, CameraCommand, DaemonArgs};
 use super::source_args::{AuditCommand, ConsentCommand, SourceCommand};
 
 const EXIT_CODES: &str = "\
@@ -74,6 +74,9 @@ pub(crate) enum Command {
     /// Checks models, sources, the sandbox and the machine, or a configuration
     #[command(after_help = "Examples:\n  mien check\n  mien check --config mien.toml")]
     Check(CheckArgs),
+    /// Lists cameras, says what they offer, measures what they deliver
+    #[command(subcommand)]
+    Camera(CameraCommand),
     /// Runs cameras, jobs and the fleet's orders until it is stopped
     #[command(
         after_help = "SIGTERM ends it cleanly; SIGHUP, or `mien reload`, applies a changed file.\n\nExamples:\n  mien check --config mien.toml\n  mien run --config mien.toml"

@@ -31,6 +31,8 @@ mod measure;
 mod model;
 mod key;
 mod process;
+mod camera;
+mod live;
 mod run;
 mod source;
 mod verify;
@@ -58,6 +60,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         Command::Fleet(command) => fleet::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Check(args) => check::run(args),
+        Command::Camera(command) => camera::run(command),
         Command::Run(args) => run::run(args),
         Command::Status(args) => daemon::status(args),
         Command::Health(args) => daemon::health(args),

@@ -45,11 +45,6 @@ pub(crate) fn open(home: &Home, clock: Arc<SystemClock>, quiet: bool) -> Result<
     for (id, why) in &imported.left {
         out::note(&format!("{id}: left in {}: {why}", home.identities().display()));
     }
-    if let Some(sealed) = store.tend()? {
-        let (first, last, at) =
-            (sealed.statement.first, sealed.statement.last, sealed.file.display());
-        say(format!("rows {first} to {last} of the record were sealed into {at}"));
-    }
     Ok(store)
 }
 
@@ -175,7 +170,7 @@ pub(crate) struct Consents {
 
 impl Consents {
     /// Of these sources; what changed before this is not told.
-    pub(crate) fn new(store: &Arc<Store>, known: Vec<IdentityId>) -> Result<Self> {
+    pub(crate) fn new(store: &Arc<Store>, known: Vec<IdentityId>) -> mien_daemon::Result<Self> {
         Ok(Self { store: store.clone(), watch: store.watch()?, known })
     }
 }

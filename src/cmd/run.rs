@@ -8,7 +8,8 @@ use mien_base::clock::SystemClock;
 use mien_daemon::config::Config;
 use mien_daemon::fleet::{Makes, Station};
 use mien_daemon::jobs::Executor;
-use mien_daemon::service::{KeepRecord, Line, Lines, Lock, Parts, Service, Wanted};
+use mien_daemon::live::Pipelines;
+use mien_daemon::service::{Lock, Parts, Service};
 use mien_daemon::store::Store;
 use mien_daemon::telemetry::{Log, Notify};
 use mien_vault::Home;
@@ -16,6 +17,7 @@ use mien_vault::random::SystemRandom;
 
 use super::args::DaemonArgs;
 use super::error::{Error, Result};
+use super::live::Shop;
 use super::work::{House, Places, Work};
 use super::{desk, job, record};
 
@@ -31,12 +33,12 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
     desk::stop_on_signal(&stop)?;
     signal_hook::flag::register(signal_hook::consts::SIGHUP, reload.clone())
         .map_err(|source| Error::Signal { source })?;
+    let shop = Arc::new(Shop { home: home.clone(), store: store.clone(), clock: clock.clone() });
     let station = Station::start(
         makes(&home, &store, &clock, House::new(&args.config, home.data(), &log)),
         &config,
     )?;
     let handlers = BTreeMap::from([("job", station.clerk())]);
-    let record = Box::new(KeepRecord::start(store.clone(), log.clone())?);
     let parts = Parts {
         home: home.data().to_owned(),
         lock,
@@ -44,8 +46,8 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
         clock,
         log,
         notify: Notify::from_env(),
-        lines: Box::new(Cameras),
-        parts: vec![record, Box::new(station)],
+        lines: Box::new(Pipelines::new(shop)),
+        parts: vec![Box::new(station)],
         handlers,
         stop,
         reload,
@@ -72,22 +74,5 @@ fn makes(home: &Home, store: &Arc<Store>, clock: &Arc<SystemClock>, house: Arc<H
         executor: Box::new(executor),
         device: house,
         random: || Box::new(SystemRandom),
-    }
-}
-
-/// Starts pipelines on cameras.
-struct Cameras;
-
-impl Lines for Cameras {
-    fn check(&self, wanted: &Wanted) -> mien_daemon::Result<()> {
-        self.start(wanted).map(drop)
-    }
-
-    fn start(&self, wanted: &Wanted) -> mien_daemon::Result<Box<dyn Line>> {
-        let why = format!("This build reads no cameras, so {} can't run", wanted.camera.device);
-        Err(mien_daemon::Error::Failed(mien_base::report::Failure {
-            kind: mien_base::error::ErrorKind::Usage,
-            message: why,
-        }))
     }
 }

@@ -117,6 +117,12 @@ pub enum Error {
     #[error("The daemon at `{}` can't be asked", socket.display())]
     Asked { socket: PathBuf, source: std::io::Error },
 
+    /// Nothing is known by that name just now.
+    #[error("No device is there as `{device}`; `mien camera list` shows what there is")]
+    CameraAway { device: String },
+    #[error("The device `{device}` can't be opened")]
+    CameraShut { device: String, source: Errno },
+
     /// A key or certificate that can't sign.
     #[error("The signing key can't be used: {detail}")]
     SigningKey { detail: String },
@@ -143,6 +149,22 @@ pub(crate) fn sql(what: &'static str) -> impl Fn(rusqlite::Error) -> Error {
 pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { action, path, source }
+}
+
+/// An error and what caused it, on one line.
+pub(crate) fn chain(error: &Error) -> String {
+    use std::error::Error as _;
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let part = error.to_string();
+        if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        source = error.source();
+    }
+    text
 }
 
 fn stage_words(stage: Option<Stage>) -> String {
@@ -198,7 +220,10 @@ impl Error {
                 ErrorKind::Usage
             }
             Self::Listen { .. } => ErrorKind::Io,
-            Self::NotRunning { .. } | Self::Asked { .. } => ErrorKind::Unreachable,
+            Self::CameraShut { .. } => ErrorKind::Io,
+            Self::NotRunning { .. } | Self::Asked { .. } | Self::CameraAway { .. } => {
+                ErrorKind::Unreachable
+            }
             Self::Credentials { .. } => ErrorKind::BadInput,
         }
     }

@@ -312,6 +312,16 @@ impl Pending {
         move |source| Error::Write { name: name.clone(), source }
     }
 
+    /// Another name in the same folder, for what is not known when it is begun.
+    #[must_use]
+    pub(crate) fn named(mut self, path: &Path) -> Self {
+        if let Place::Nameless { target, .. } | Place::Hidden { target, .. } = &mut self.place {
+            path.clone_into(target);
+            self.name = path.display().to_string();
+        }
+        self
+    }
+
     /// Puts the output where it belongs, in one step, and makes it last.
     ///
     /// # Errors

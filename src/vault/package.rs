@@ -349,18 +349,20 @@ impl Package<Verified> {
         &self.state.keys
     }
 
-    /// The model in sealed memory: beside it there is one chunk of it at a time.
+    /// The model in sealed memory. Each chunk is decrypted in its place: there is no other copy.
     ///
     /// # Errors
     /// `Refused`: `WrongDevice`, `WrapInvalid`, `ChunkInvalid`; `Io`, `Memory`.
     pub fn open(&self, device: &DeviceKey) -> Result<OwnedFd> {
         let (stream, bound) = self.stream(device)?;
-        let mut memory = Filling::new(CHUNK + TAG)?;
+        // The tag of each chunk stands where the next one begins, the last one's beyond the end.
+        let mut memory = Filling::new(self.header.bytes + TAG as u64)?;
         for index in 0..seal::chunks(self.header.bytes) {
-            let plain = self.chunk(&stream, &bound, index, memory.chunk())?;
-            memory.push(plain)?;
+            let from = usize::try_from(index).expect("it fits memory") * CHUNK;
+            let room = memory.room().get_mut(from..).expect("the room holds every chunk");
+            self.chunk(&stream, &bound, index, room)?;
         }
-        memory.seal()
+        memory.seal(self.header.bytes)
     }
 
     /// Opens every chunk, keeps none, and compares the digest of all with the signed one.

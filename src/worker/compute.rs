@@ -157,6 +157,11 @@ impl<B: Backend> Compute<B> {
                 let wishes = Wishes { job: request.job, requests, later, outbox };
                 desk.live(&mut self.policy, &request, files, threads, wishes)
             }
+            Request::Watch(request) => {
+                let threads = self.live.as_ref();
+                let threads = threads.ok_or(Error::Protocol { what: "no pipeline runs here" })?;
+                desk.watch(*request, files, threads, &self.outbox)
+            }
             // Of a pipeline that is over.
             Request::LiveFile { .. } | Request::LiveTaken { .. } => return Ok(None),
             Request::ClipDetect(request) => {

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use mien_base::wire::fds::Socket;
 use mien_base::wire::{Event, Hello, PROTOCOL};
+use mien_engine::backend::Backend;
 use mien_engine::cpu::Cpu;
 
 pub use errors::{Error, Result};
@@ -86,13 +87,24 @@ impl Arguments {
 
 /// `mien worker`: standard input is the control socket. Call it before anything else is opened.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match Arguments::parse(arguments).and_then(run) {
+    main_on(arguments, |threads| Arc::new(Cpu::new(threads)))
+}
+
+/// As `main`, on a backend that is made, with so many threads, once the compute thread is held.
+pub fn main_on<B: Backend>(
+    arguments: impl IntoIterator<Item = OsString>,
+    backend: impl FnOnce(usize) -> Arc<B> + Send + 'static,
+) -> ExitCode {
+    match Arguments::parse(arguments).and_then(|arguments| run(arguments, backend)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ExitCode::from(error.kind().exit_code()),
     }
 }
 
-fn run(arguments: Arguments) -> Result<()> {
+fn run<B: Backend>(
+    arguments: Arguments,
+    backend: impl FnOnce(usize) -> Arc<B> + Send + 'static,
+) -> Result<()> {
     let socket = Socket::from_fd(sandbox::take_socket()?);
     let mut facts = sandbox::enter(arguments.bounds);
     fault::note();
@@ -112,9 +124,9 @@ fn run(arguments: Arguments) -> Result<()> {
         .spawn(move || {
             let listed = sandbox::enforce(seccomp::COMPUTE);
             let held = matches!(listed, Ok(true));
-            if ready.send((listed, "cpu")).is_ok() {
+            let backend = backend(arguments.threads.into());
+            if ready.send((listed, backend.name())).is_ok() {
                 let held = held && staged || arguments.unsandboxed;
-                let backend = Arc::new(Cpu::new(arguments.threads.into()));
                 Compute::new(backend, outbox, pulse_of_compute, stages, held)
                     .with_live(threads)
                     .run(&work);

@@ -92,9 +92,9 @@ impl Default for Patience {
 /// Where marked frames go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output {
-    /// [file, file]: MP4 files. Each is closed after so many frames or bytes; another comes by
-    /// `Request::LiveFile`. Without one, frames are dropped.
-    Segments { frames: u32, bytes: u64, quality: u8 },
+    /// [file, file]: MP4 files. Each is closed after so much time or so many bytes; another comes
+    /// by `Request::LiveFile`. Without one, frames are dropped.
+    Segments { millis: u32, bytes: u64, quality: u8 },
     /// [node]: a V4L2 output device.
     V4l2,
     /// [memory]: JPEG pictures in `limits::LIVE_SLOTS` slots of `slot` bytes, at most one in
@@ -113,10 +113,28 @@ impl Output {
     }
 }
 
+/// One camera to be watched, until it is cancelled or the camera is gone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Watch {
+    pub job: JobId,
+    pub camera: Camera,
+}
+
+impl Camera {
+    /// Descriptors that come with it.
+    #[must_use]
+    pub const fn descriptors(&self) -> usize {
+        match self {
+            Self::V4l2 { .. } | Self::Clip { .. } => 1,
+            Self::Pattern { .. } => 0,
+        }
+    }
+}
+
 impl Live {
     /// The camera, those of each output, the overlay when there is one.
     pub(super) fn descriptors(&self) -> usize {
-        let camera = usize::from(!matches!(self.camera, Camera::Pattern { .. }));
+        let camera = self.camera.descriptors();
         let outputs: usize = self.outputs.iter().map(Output::descriptors).sum();
         camera + outputs + usize::from(self.overlay)
     }

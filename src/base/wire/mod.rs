@@ -33,10 +33,10 @@ use crate::model::{Distance, Manifest, Survey};
 use crate::recipe::{Detect, Mark, Recipe};
 use crate::report::{ClipReport, FaceReport, Failure, PictureReport};
 use clip::{Clip, ClipDetect, ClipWritten, FrameFaces, Resume};
-use live::{Delivers, Live, LiveStats, Whole};
+use live::{Delivers, Live, LiveStats, Watch, Whole};
 
 /// Version of the protocol; both sides say it in their first message.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 
 /// Five landmarks in pixels of the upright picture, in the order of `FaceReport`.
 pub type Landmarks = [[f32; 2]; 5];
@@ -80,6 +80,9 @@ pub enum Request {
     Inspect { job: JobId, manifest: Box<Manifest> },
     /// [camera, outputs…, overlay]: a pipeline, which takes the worker for itself until it ends.
     Live(Box<Live>),
+    /// [camera]: as a pipeline, with nobody who looks and nothing that leaves: what a camera really
+    /// delivers is measured, and told as a pipeline's figures.
+    Watch(Box<Watch>),
     /// [file]: the next file of a recording.
     LiveFile { job: JobId, output: u8 },
     /// A slot of a JPEG output was read.
@@ -139,6 +142,10 @@ impl Request {
                 let n = live.descriptors();
                 n..=n
             }
+            Self::Watch(watch) => {
+                let n = watch.camera.descriptors();
+                n..=n
+            }
             Self::Clip(clip) => {
                 let n = clip.descriptors();
                 n..=n
@@ -171,6 +178,7 @@ impl Request {
             Self::Clip(clip) => Some(clip.job),
             Self::ClipDetect(clip) => Some(clip.job),
             Self::Live(live) => Some(live.job),
+            Self::Watch(watch) => Some(watch.job),
             Self::Detect { job, .. }
             | Self::Verify { job }
             | Self::Enrol { job, .. }

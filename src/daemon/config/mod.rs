@@ -58,7 +58,8 @@ pub struct Device {
 /// How workers are held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// Another program in the worker's role; `None` is this one.
+    /// Another program in the worker's role, or the socket of `mien-worker.socket`; `None` is this
+    /// one.
     pub program: Option<PathBuf>,
     /// Compute threads; `None`: as many as the machine has cores.
     pub threads: Option<u16>,
@@ -100,6 +101,17 @@ pub enum CameraDevice {
     File(PathBuf),
     /// `pattern`: a picture that moves, made by the worker.
     Pattern,
+}
+
+/// What a `CameraDevice` is written as.
+pub const DEVICE: &str = sections::DEVICE;
+
+impl CameraDevice {
+    /// Reads what `Display` writes; paths are as they stand.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        sections::camera_device(text, |path| PathBuf::from(path))
+    }
 }
 
 impl std::fmt::Display for CameraDevice {

@@ -60,7 +60,7 @@ pub struct PipelineStatus {
     pub captured_fps: f32,
     /// Frames that left since the pipeline was started, in whichever worker.
     pub moved: u64,
-    /// Of the worker at hand.
+    /// Counts since the pipeline was started, in whichever worker; lags of the newest.
     pub stats: LiveStats,
     pub worker: Option<WorkerStatus>,
     /// Workers that were lost, and times that the camera was opened anew.

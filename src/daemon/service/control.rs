@@ -15,9 +15,9 @@ use mien_base::limits;
 use mien_base::report::Failure;
 use serde_json::Value;
 
-use super::lines::chain;
 use super::protocol::{Answer, Request, read_line, write_line};
 use super::{Handler, Status};
+use crate::errors::chain;
 use crate::{Error, Result};
 
 /// How often a connection looks whether it is to end.

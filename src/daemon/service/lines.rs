@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::wanted::{Set, Step, steps};
 use super::{Line, Lines, Wanted};
 use crate::Result;
+use crate::errors::chain;
 use crate::live::PipelineStatus;
 
 /// What runs, by name.
@@ -114,22 +115,6 @@ impl Running {
             line.stop();
         }
     }
-}
-
-/// An error and what caused it, on one line.
-pub(super) fn chain(error: &crate::Error) -> String {
-    use std::error::Error as _;
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let part = error.to_string();
-        if !text.ends_with(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ mod control;
 mod client;
 mod status;
 mod reload;
-mod keep;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -26,49 +25,14 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::config::Config;
-use crate::live::PipelineStatus;
 
+pub use crate::live::{Line, Lines, Wanted};
 pub use client::ask;
 pub use control::Peer;
-pub use keep::KeepRecord;
 pub use lock::Lock;
 pub use protocol::{Answer, Request};
 pub use run::{Parts, Service};
 pub use status::Status;
-pub use wanted::Wanted;
-
-/// One running pipeline.
-pub trait Line: Send {
-    /// How it stands.
-    fn status(&self) -> PipelineStatus;
-
-    /// From the next frame on another recipe; camera and outputs are as they were.
-    ///
-    /// # Errors
-    /// When it can't be; then it goes on as it was.
-    fn apply(&mut self, wanted: &Wanted) -> Result<()>;
-
-    /// Called about once a second, for what has to be looked after.
-    fn tend(&mut self) {}
-
-    /// Ends it; what was recorded is whole.
-    fn stop(self: Box<Self>);
-}
-
-/// Starts pipelines.
-pub trait Lines: Send {
-    /// Says whether it could be started, without touching what runs.
-    ///
-    /// # Errors
-    /// What stands in the way: an unknown source, a folder that can't be written.
-    fn check(&self, wanted: &Wanted) -> Result<()>;
-
-    /// Starts it.
-    ///
-    /// # Errors
-    /// What stands in the way.
-    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Line>>;
-}
 
 /// Something that runs beside the pipelines: jobs, the fleet.
 pub trait Part: Send {

@@ -4,12 +4,12 @@ use mien_base::report::Failure;
 use serde_json::{Value, json};
 
 use super::control::Peer;
-use super::lines::chain;
 use super::protocol::Answer;
 use super::run::Service;
 use super::wanted::{self, Step};
 use crate::audit::Kind;
 use crate::config::Config;
+use crate::errors::chain;
 use crate::telemetry::Metrics;
 use crate::{Error, Result};
 

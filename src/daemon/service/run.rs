@@ -11,10 +11,11 @@ use mien_base::clock::{Clock, Mono, Wall};
 use serde_json::{Value, json};
 
 use super::control::{Board, Control, Desk, Order};
-use super::lines::{Running, chain};
+use super::lines::Running;
 use super::{Handler, Lines, Lock, Part, Status, wanted};
 use crate::audit::{Entry, Kind};
 use crate::config::Config;
+use crate::errors::chain;
 use crate::live::State;
 use crate::store::Store;
 use crate::telemetry::{self, Facts, Health, Log, Metrics, Notify, Pulse};
@@ -72,6 +73,8 @@ pub struct Service {
     line: String,
     /// State of each pipeline as it was recorded, and when.
     told: BTreeMap<String, (State, Mono)>,
+    /// Workers that each pipeline had lost when it was recorded, and when.
+    lost: BTreeMap<String, (u32, Mono)>,
 }
 
 impl std::fmt::Debug for Service {
@@ -108,6 +111,7 @@ impl Service {
             tried: now,
             line: String::new(),
             told: BTreeMap::new(),
+            lost: BTreeMap::new(),
         };
         let names: Vec<&str> = service.config.pipelines.iter().map(|p| p.name.as_str()).collect();
         service.record(
@@ -215,6 +219,7 @@ impl Service {
         });
         for pipeline in &pipelines {
             self.transition(&pipeline.name, pipeline.state, pipeline.why.as_deref(), now);
+            self.workers(&pipeline.name, pipeline.workers_lost, now);
         }
         if let Some(metrics) = &self.metrics {
             metrics.tell(telemetry::metrics_text(&pipelines, &machine, &health), health.clone());
@@ -246,6 +251,19 @@ impl Service {
         for reason in &health.reasons {
             self.own.log.debug("not healthy", &[("why", reason)]);
         }
+    }
+
+    /// Records that a pipeline lost workers: most are replaced before anybody looks.
+    fn workers(&mut self, name: &str, lost: u32, now: Mono) {
+        let before = self.lost.get(name).copied();
+        let told = before.map_or(0, |(told, _)| told).min(lost);
+        if lost == told || before.is_some_and(|(_, at)| now.since(at) < TOLD) {
+            return;
+        }
+        self.own.log.warn("worker lost", &[("pipeline", &name), ("lost", &lost)]);
+        let body = json!({ "pipeline": name, "state": "worker-lost", "workers": lost - told });
+        self.aside(Kind::Fault, body);
+        self.lost.insert(name.to_owned(), (lost, now));
     }
 
     /// Logs a change of a pipeline's state, and records one for the worse.

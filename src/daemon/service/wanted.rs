@@ -1,24 +1,11 @@
 //! What should run, what does, and the fewest steps from one to the other.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use mien_base::clock::Wall;
-use mien_base::recipe::Recipe;
 
-use crate::config::{Camera, Config, Output, Worker};
-
-/// All that decides how one pipeline runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    pub name: String,
-    pub camera: Camera,
-    pub outputs: Vec<Output>,
-    pub recipe: Recipe,
-    /// Picture for `image` covers.
-    pub overlay: Option<PathBuf>,
-    pub worker: Worker,
-}
+use crate::config::Config;
+use crate::live::Wanted;
 
 /// By name.
 pub(super) type Set = BTreeMap<String, Wanted>;

@@ -55,13 +55,7 @@ pub struct HomeKeys {
     keeper: Keeper,
 }
 
-pub(super) struct Wrapping(Zeroizing<[u8; 32]>);
-
-impl Wrapping {
-    pub(super) fn key(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
+struct Wrapping(Zeroizing<[u8; 32]>);
 
 impl std::fmt::Debug for Wrapping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,7 +64,7 @@ impl std::fmt::Debug for Wrapping {
 }
 
 /// What the device's key gives for the sources.
-pub(super) fn wrapping(device: &DeviceKey) -> Wrapping {
+fn wrapping(device: &DeviceKey) -> Wrapping {
     let mut hasher = Sha256::new();
     hasher.update(b"mien key of the sources, version 1\0");
     hasher.update(*device.signer().seed());
@@ -139,7 +133,7 @@ impl Keys for HomeKeys {
     }
 
     fn wrapping(&self) -> &[u8; 32] {
-        self.wrapping.key()
+        &self.wrapping.0
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{Error, Result};
 /// How workers are started and held.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
+    /// A program, or a socket where one that is started for each connection listens.
     pub program: PathBuf,
     /// What stands before the arguments that we add: `worker`.
     pub arguments: Vec<OsString>,

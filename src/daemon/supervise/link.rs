@@ -26,10 +26,19 @@ use crate::{Error, Result};
 /// How often the stop flag is looked at while we wait.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The process at the other end.
+#[derive(Debug)]
+pub(super) enum Process {
+    /// Started here: killed and reaped here.
+    Child(Child),
+    /// Started by another for this connection: it ends with the connection.
+    Served,
+}
+
 /// One worker. Dropped, it is killed and reaped.
 #[derive(Debug)]
 pub(super) struct Link {
-    child: Child,
+    process: Process,
     socket: Socket,
     hello: Option<Hello>,
     /// What was sent to be loaded, and why it failed where it did.
@@ -58,9 +67,9 @@ pub(super) struct Patience<'a> {
 }
 
 impl Link {
-    pub(super) fn new(child: Child, socket: Socket, clock: &dyn Clock) -> Self {
+    pub(super) fn new(process: Process, socket: Socket, clock: &dyn Clock) -> Self {
         Self {
-            child,
+            process,
             socket,
             hello: None,
             models: BTreeMap::new(),
@@ -73,8 +82,12 @@ impl Link {
         }
     }
 
+    /// 0 where it is not known.
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        match &self.process {
+            Process::Child(child) => child.id(),
+            Process::Served => 0,
+        }
     }
 
     pub(super) fn hello(&self) -> Option<&Hello> {
@@ -83,7 +96,11 @@ impl Link {
 
     /// True until the process has ended.
     pub(super) fn lives(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        match &mut self.process {
+            Process::Child(child) => matches!(child.try_wait(), Ok(None)),
+            // What waits there, or its end, is seen when it is read.
+            Process::Served => true,
+        }
     }
 
     /// A request begins: silence counts from here.
@@ -213,8 +230,17 @@ impl Link {
 
     /// The other end is gone: says how the process ended.
     fn crashed(&mut self) -> Error {
-        let _ = self.child.kill();
-        let how = match self.child.wait() {
+        let ended = match &mut self.process {
+            Process::Child(child) => {
+                let _ = child.kill();
+                child.wait()
+            }
+            Process::Served => {
+                let how = "the connection to it was closed".to_owned();
+                return Error::Crashed { stage: self.at(), how };
+            }
+        };
+        let how = match ended {
             Ok(status) => match (status.signal(), status.code()) {
                 (Some(signal), _) => format!("signal {signal}"),
                 (None, Some(code)) => format!("exit code {code}"),
@@ -228,7 +254,9 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Process::Child(child) = &mut self.process {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

@@ -19,6 +19,7 @@ mod attempt;
 mod consent;
 mod jobs;
 mod clips;
+mod live;
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -44,7 +45,7 @@ pub use pace::Hang;
 
 use crate::{Error, Result};
 use consent::TICK;
-use link::{Link, Patience};
+use link::{Link, Patience, Process};
 use pace::Pace;
 use spawn::{Program, Spawner};
 
@@ -224,6 +225,13 @@ impl Supervisor {
             let program = program.clone();
             move |source| Error::Spawn { program, source }
         };
+        let clock = self.clock.as_ref();
+        if spawn::is_socket(&self.config.program) {
+            let socket = spawn::connect(&self.config.program);
+            let socket = Socket::from_fd(socket.map_err(failed(&self.config.program))?);
+            self.link = Some(Link::new(Process::Served, socket, clock));
+            return Ok(());
+        }
         let (ours, theirs) = Socket::pair().map_err(Error::Wire)?;
         let mut program =
             Program { path: self.config.program.clone(), arguments: self.config.arguments.clone() };
@@ -237,7 +245,7 @@ impl Supervisor {
         }
         let child =
             self.spawner.spawn(program, theirs.into_fd()).map_err(failed(&self.config.program))?;
-        self.link = Some(Link::new(child, ours, self.clock.as_ref()));
+        self.link = Some(Link::new(Process::Child(child), ours, self.clock.as_ref()));
         Ok(())
     }
 
@@ -315,22 +323,32 @@ impl Supervisor {
     }
 
     fn next(&mut self) -> Result<Event> {
+        let tick = self.watch.is_some().then_some(TICK);
         loop {
-            self.look_at_consent()?;
-            let link = self.link.as_mut().ok_or(Error::Protocol { what: "no worker" })?;
-            let event = link.next(&mut Patience {
-                clock: self.clock.as_ref(),
-                pace: &mut self.pace,
-                hang: self.config.hang,
-                stop: &self.stop,
-                tick: self.watch.is_some().then_some(TICK),
-                pause: &self.pause,
-            })?;
-            match event {
-                Some(Event::ConsentsHold { identity, clip, .. }) => self.holds(&identity, clip)?,
-                Some(event) => return Ok(event),
-                None => {}
+            if let Some(event) = self.step(tick)? {
+                return Ok(event);
             }
+        }
+    }
+
+    /// The next event; `None` when none came within a tick, or it was for us alone.
+    fn step(&mut self, tick: Option<Duration>) -> Result<Option<Event>> {
+        self.look_at_consent()?;
+        let link = self.link.as_mut().ok_or(Error::Protocol { what: "no worker" })?;
+        let event = link.next(&mut Patience {
+            clock: self.clock.as_ref(),
+            pace: &mut self.pace,
+            hang: self.config.hang,
+            stop: &self.stop,
+            tick,
+            pause: &self.pause,
+        })?;
+        match event {
+            Some(Event::ConsentsHold { identity, clip, .. }) => {
+                self.holds(&identity, clip)?;
+                Ok(None)
+            }
+            other => Ok(other),
         }
     }
 

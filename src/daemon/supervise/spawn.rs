@@ -1,9 +1,11 @@
-//! Starts workers from a thread of its own: a worker dies with the thread that started it.
+//! Starts workers from a thread of its own: a worker dies with the thread that started it. Or asks
+//! systemd for one, which listens and starts a worker for each connection.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -12,6 +14,23 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 pub(super) struct Program {
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<OsString>,
+}
+
+/// True when workers are not started here, but are had by connecting.
+pub(super) fn is_socket(program: &Path) -> bool {
+    std::fs::metadata(program).is_ok_and(|meta| meta.file_type().is_socket())
+}
+
+/// Connects to whoever starts workers.
+pub(super) fn connect(path: &Path) -> std::io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::connect(&socket, &rustix::net::SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// Lives as long as the supervisor.

@@ -75,6 +75,8 @@ impl Steps {
 /// All figures.
 #[derive(Debug, Default)]
 pub struct Board {
+    /// From one frame of the camera to the next.
+    pub interval: Steps,
     /// From the driver's stamp to its hand.
     pub driver: Steps,
     /// Unpacking into planes.
@@ -87,6 +89,8 @@ pub struct Board {
     pub mark: Steps,
     /// Encoding and writing.
     pub deliver: Steps,
+    /// What `total` of one frame differs from that of the one before.
+    pub jitter: Steps,
     /// From the camera's hand to the last output.
     pub total: Steps,
     pub captured: AtomicU64,
@@ -148,6 +152,7 @@ impl Board {
     pub fn stats(&self) -> LiveStats {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let stages = [
+            ("interval", &self.interval),
             ("driver", &self.driver),
             ("convert", &self.convert),
             ("queue", &self.queue),
@@ -155,6 +160,7 @@ impl Board {
             ("alter", &self.alter),
             ("mark", &self.mark),
             ("deliver", &self.deliver),
+            ("jitter", &self.jitter),
             ("total", &self.total),
         ];
         let drops = self.drops.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

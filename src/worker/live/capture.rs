@@ -129,7 +129,7 @@ impl CaptureJob {
             .map_err(|_| crate::clip::stage::gone())?;
         drop(begun);
         let mut silent = Duration::ZERO;
-        let mut last = None;
+        let (mut last, mut before) = (None, None);
         let mut reopened: Vec<Duration> = Vec::with_capacity(REOPENED + 1);
         let mut spare: Option<I420> = None;
         while !queue.is_closed() {
@@ -143,8 +143,10 @@ impl CaptureJob {
                     silent = Duration::ZERO;
                     one(&board.captured);
                     board.convert.add(now().saturating_sub(shot.fetched));
-                    if let Some(at) = shot.at {
-                        board.driver.add(shot.fetched.saturating_sub(at));
+                    let at = shot.at.unwrap_or(shot.fetched);
+                    board.driver.add(shot.fetched.saturating_sub(at));
+                    if let Some(before) = before.replace(at) {
+                        board.interval.add(at.saturating_sub(before));
                     }
                     if let Some(lost) = last.and_then(|n: u64| shot.sequence.checked_sub(n + 1))
                         && lost > 0

@@ -32,6 +32,8 @@ use crate::{Error, Result};
 const WAIT: Duration = Duration::from_millis(50);
 /// How often figures are told.
 const TOLD: Duration = Duration::from_secs(1);
+/// And before any frame has left, so that the first is told of at once.
+const EAGER: Duration = Duration::from_millis(20);
 /// Looks that a scene must have had before anything of it is shown: one alone may miss a face.
 const SETTLED: u32 = 3;
 /// How often the gate looks, and how long its verdict holds.
@@ -74,8 +76,12 @@ struct Standing<B: Backend> {
     spare: Vec<B::Picture>,
     out: u64,
     idr_due: bool,
+    /// The last frame that left was covered whole.
+    covered: bool,
     first: Option<Duration>,
     told: Duration,
+    /// A first frame was told of.
+    shown: bool,
 }
 
 /// What is known of a frame when it is its turn.
@@ -100,8 +106,10 @@ impl<B: Backend> Chain<'_, B> {
             spare: Vec::with_capacity(4),
             out: 0,
             idr_due: true,
+            covered: false,
             first: None,
             told: now(),
+            shown: false,
         };
         if let Err(error) = self.frame(&mut standing, first, 0) {
             return error;
@@ -115,8 +123,10 @@ impl<B: Backend> Chain<'_, B> {
                 return error;
             }
             let at = now();
-            if at.saturating_sub(standing.told) >= TOLD {
-                standing.told = at;
+            let since = at.saturating_sub(standing.told);
+            let first = !standing.shown && self.board.left.load(Ordering::Relaxed) > 0;
+            if since >= TOLD || first && since >= EAGER {
+                (standing.told, standing.shown) = (at, standing.shown || first);
                 let (job, stats) = (self.live.job, Box::new(self.board.stats()));
                 self.wishes.outbox.send(Event::LiveStats { job, stats });
             }
@@ -162,6 +172,9 @@ impl<B: Backend> Chain<'_, B> {
                 return rung;
             }
         };
+        // Marks are held from frame to frame as long as frames are alike.
+        standing.idr_due |= standing.covered != cover.is_some() || stir.scene;
+        standing.covered = cover.is_some();
         let altering = now();
         self.board.look.add(altering.saturating_sub(start));
         let first = *standing.first.get_or_insert(shot.at.unwrap_or(shot.fetched));

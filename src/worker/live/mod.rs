@@ -20,6 +20,7 @@ mod sink;
 mod recording;
 mod wishes;
 mod chain;
+mod watch;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -326,12 +327,13 @@ impl Parts<'_> {
                 Voice { outbox: self.outbox.clone(), job: self.live.job, output: index as u8 };
             all.push(match *output {
                 Output::V4l2 => Box::new(Loopback(loopbacks.pop_front().ok_or_else(missing)?)),
-                Output::Segments { frames, bytes, quality } => {
+                Output::Segments { millis, bytes, quality } => {
                     let files = <[OwnedFd; 2]>::try_from(fds).map_err(|_| missing())?;
                     mien_media::h264::encode::check_size(self.size).map_err(Error::Media)?;
                     let millihertz = self.delivers.millihertz;
                     let gop = self.gop as u32;
-                    let shape = Shape { size: self.size, millihertz, frames, bytes, quality, gop };
+                    let size = self.size;
+                    let shape = Shape { size, millihertz, millis, bytes, quality, gop };
                     Box::new(Recording::new(voice, shape, self.record.clone(), files))
                 }
                 Output::Jpeg { slot, quality, every_ms } => {

@@ -47,8 +47,9 @@ pub(super) struct Voice {
 pub(super) struct Shape {
     pub(super) size: Size,
     pub(super) millihertz: u32,
-    /// A file is closed at the next frame with which one may begin, after so many frames or bytes.
-    pub(super) frames: u32,
+    /// A file is closed at the next frame with which one may begin, after so much time or so many
+    /// bytes.
+    pub(super) millis: u32,
     pub(super) bytes: u64,
     pub(super) quality: u8,
     /// Frames from one with which a file may begin to the next.
@@ -70,6 +71,15 @@ struct Open {
     first: Duration,
     last: Duration,
     frames: u32,
+}
+
+impl Shape {
+    /// Frames that one file holds at most: as many as come in its time, and some more.
+    fn frames(&self) -> u32 {
+        let rate = u64::from(self.millihertz.max(1000));
+        let frames = u64::from(self.millis) * rate / 800_000 + u64::from(self.gop);
+        u32::try_from(frames).unwrap_or(u32::MAX).min(limits::LIVE_SEGMENT)
+    }
 }
 
 fn ticks(span: Duration) -> i64 {
@@ -116,7 +126,7 @@ impl Recording {
         let info = info(&self.shape, left.frame.image().colour());
         let writer = mp4::Writer::new(file, &info, Rate::quality(self.shape.quality));
         let writer = writer.map_err(|_| "the recording can't be encoded")?;
-        let most = self.shape.frames.min(limits::LIVE_SEGMENT) + self.shape.gop;
+        let most = self.shape.frames() + self.shape.gop;
         let writer = writer.alone(most as usize, self.record.as_deref());
         self.open = Some(Open { writer, first: left.at, last: left.at, frames: 0 });
         Ok(())
@@ -140,8 +150,11 @@ impl Recording {
 
 impl Deliver for Recording {
     fn take(&mut self, left: &Left) -> Result<(), &'static str> {
+        let length = Duration::from_millis(self.shape.millis.into());
         let full = |open: &Open| {
-            open.frames >= self.shape.frames || open.writer.written() >= self.shape.bytes
+            left.at.saturating_sub(open.first) >= length
+                || open.frames >= self.shape.frames()
+                || open.writer.written() >= self.shape.bytes
         };
         if left.idr && self.open.as_ref().is_some_and(full) {
             self.close();

@@ -79,6 +79,7 @@ impl Job for SinkJob {
 impl SinkJob {
     fn deliver(self) {
         let Self { frames, hands, mut outputs, back, board, .. } = self;
+        let mut last: Option<Duration> = None;
         while let Ok(left) = frames.recv() {
             while let Ok(hand) = hands.try_recv() {
                 let (Hand::File { output, .. } | Hand::Taken { output, .. }) = &hand;
@@ -94,7 +95,11 @@ impl SinkJob {
             }
             let end = now();
             board.deliver.add(end.saturating_sub(start));
-            board.total.add(end.saturating_sub(left.fetched));
+            let total = end.saturating_sub(left.fetched);
+            if let Some(last) = last.replace(total) {
+                board.jitter.add(total.abs_diff(last));
+            }
+            board.total.add(total);
             one(&board.left);
             // The pool has room for all frames that there are.
             let _ = back.try_send(left.frame.into_image());
