@@ -100,6 +100,8 @@ pub const AUDIT_LINE: usize = 128 << 10;
 pub const AUDIT_ANSWER: usize = 10_000;
 /// Rows after which the audit record is sealed into a segment.
 pub const AUDIT_SEGMENT: u64 = 1_000_000;
+/// Days for which a sealed segment of the audit record is kept at least.
+pub const AUDIT_DAYS: u64 = 180;
 /// Rows that are written in one transaction at most.
 pub const STORE_GROUP: usize = 64;
 /// Rows that may wait to be written; more wait at their maker.

@@ -104,6 +104,25 @@ pub struct PortFacts {
     pub shape: Vec<u32>,
 }
 
+/// What was folded when a model was looked at; nothing of it changes what the model computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Folded {
+    /// Initialisers that stood among the inputs, and were taken out of them.
+    pub inputs: u32,
+    /// Weights that were stored as halves or as codes of a scale, and are floats now.
+    pub weights: u32,
+    /// Kernels, strides, dilations and pads that were left to be guessed, and stand there now.
+    pub attributes: u32,
+}
+
+impl Folded {
+    /// How many changes there are.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.inputs + self.weights + self.attributes
+    }
+}
+
 /// What a model's file holds, looked at by the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Survey {
@@ -111,8 +130,7 @@ pub struct Survey {
     pub outputs: Vec<PortFacts>,
     /// Operators and how often each stands there, by name.
     pub operators: Vec<(String, u32)>,
-    /// Initialisers that stood among the inputs, and were taken out of them.
-    pub folded: u32,
+    pub folded: Folded,
     /// Why the backend can't run it.
     pub refused: Option<String>,
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use mien_base::clock::{SystemClock, Wall};
 use mien_base::limits;
 use mien_daemon::audit::{Fault, Kind, Link, Place, Statement, WHOLE, verify_file};
-use mien_daemon::store::{Query, Store};
+use mien_daemon::store::{Query, Segment, Store};
 use mien_vault::Home;
 use mien_vault::sign::PublicKey;
 
@@ -35,7 +35,16 @@ pub(crate) fn run(command: &AuditCommand) -> Result<()> {
             found.reverse();
             show(&found, list)
         }
-        AuditCommand::Query(args) => show(&store.query(&asked(args)?)?, &args.list),
+        AuditCommand::Query(args) => {
+            let answer = store.query_all(&asked(args)?)?;
+            for (first, last) in &answer.away {
+                out::note(&format!(
+                    "rows {first} to {last} are sealed in a segment whose file is not here: \
+                     not looked into"
+                ));
+            }
+            show(&answer.links, &args.list)
+        }
         AuditCommand::Verify(args) => verify(&store, args),
         AuditCommand::Export { file, from, until, list } => {
             let (from, until) = (time(from.as_deref())?, time(until.as_deref())?);
@@ -48,6 +57,7 @@ pub(crate) fn run(command: &AuditCommand) -> Result<()> {
             let sealed = store.seal()?.ok_or_else(none)?;
             exported(&sealed.file, &sealed.statement, list)
         }
+        AuditCommand::Prune { days, list } => pruned(&store.prune(*days)?, list),
     }
 }
 
@@ -169,6 +179,18 @@ fn exported(file: &Path, statement: &Statement, list: &ListArgs) -> Result<()> {
          on any machine: mien audit verify {at} --key {key}",
         key.id()
     ))
+}
+
+fn pruned(gone: &[Segment], list: &ListArgs) -> Result<()> {
+    if list.json {
+        let gone: Vec<_> =
+            gone.iter().map(|s| json!({ "first": s.first, "last": s.last })).collect();
+        return out::json(&gone);
+    }
+    for Segment { first, last, until, .. } in gone {
+        out::line(&format!("rows {first} to {last}, the newest of {until}: removed"))?;
+    }
+    if gone.is_empty() { out::line("no segment is that old") } else { Ok(()) }
 }
 
 fn verify(store: &Store, args: &AuditVerifyArgs) -> Result<()> {

@@ -109,13 +109,14 @@ fn keys(desk: &Desk, findings: &mut Vec<Finding>) {
         }
         Err(error) => add("device key", State::Bad, error.to_string()),
     }
-    // As much as the largest model of the catalogue.
-    let (state, detail) = if memfd::can_lock(12 << 20) {
-        (State::Ok, "locked while it is opened, never swapped")
-    } else {
-        (State::Warn, "can't be locked (RLIMIT_MEMLOCK): without MemorySwapMax=0 it may be swapped")
+    let (state, detail) = match memfd::swap() {
+        None => (State::Ok, "there is no swap on a disk that it could reach".to_owned()),
+        Some(at) => {
+            let told = "a model may be swapped to it in plain: set MemorySwapMax=0 for the service, or encrypt it";
+            (State::Warn, format!("swap on `{at}`; {told}"))
+        }
     };
-    add("memory of models", state, detail.to_owned());
+    add("memory of models", state, detail);
     let (state, detail) = if memfd::never_dump() {
         (State::Ok, "off: neither a model nor a key reaches a file when the program dies")
     } else {

@@ -1,5 +1,6 @@
 //! `mien consent`: records who agreed to what, takes it back, shows what holds.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -7,8 +8,8 @@ use serde::Serialize;
 use mien_base::clock::{Clock, SystemClock, Wall};
 use mien_base::consent::{ConsentRecord, Scope};
 use mien_base::id::IdentityId;
-use mien_daemon::store::{ConsentId, Store, StoredConsent};
-use mien_vault::Home;
+use mien_daemon::store::{ConsentId, Store, StoredConsent, sign_consent};
+use mien_vault::{Home, keyring};
 
 use super::error::{Error, Result};
 use super::source_args::{ConsentArgs, ConsentCommand, ScopeArg};
@@ -16,29 +17,41 @@ use super::{desk, out, record};
 
 pub(crate) fn run(command: &ConsentCommand) -> Result<()> {
     let clock = Arc::new(SystemClock::start());
-    let store = record::open(&Home::from_env()?, clock.clone(), false)?;
+    let open = || record::open(&Home::from_env()?, clock.clone(), false);
     match command {
-        ConsentCommand::Grant { name, consent, list } => {
+        ConsentCommand::Sign { name, record, key, output } => {
+            sign(&identity(name)?, record, key, output)
+        }
+        ConsentCommand::Grant { name, signed: Some(file), list, .. } => {
+            let identity = identity(name)?;
+            let envelope = desk::read_text("Can't read the signed record", file)?;
+            let store = open()?;
+            let id = store.grant_signed(&identity, envelope.trim_end())?;
+            done(&store, &identity, &[id], list.json, "taken in as it was signed", clock.wall())
+        }
+        ConsentCommand::Grant { name, consent, list, .. } => {
             let identity = identity(name)?;
             let words = || {
-                let text = "Give the record with --consent FILE, or --subject, --purpose, --scope \
-                            and --days";
+                let text = "Give the record with --consent FILE, --signed FILE, or --subject, \
+                            --purpose, --scope and --days";
                 Error::Usage(text.to_owned())
             };
             let record = read(consent, &identity, clock.wall())?.ok_or_else(words)?;
+            let store = open()?;
             let id = store.grant(&record)?;
             done(&store, &identity, &[id], list.json, "recorded and signed", clock.wall())
         }
         ConsentCommand::Revoke { name, id, operator, list } => {
             let identity = identity(name)?;
             let only = id.as_deref().map(ConsentId::named);
+            let store = open()?;
             let taken = store.revoke(&identity, only.as_ref(), clock.wall(), operator)?;
             done(&store, &identity, &taken, list.json, "taken back", clock.wall())
         }
         ConsentCommand::List { name, list } => {
             let identity = name.as_deref().map(identity).transpose()?;
             let now = clock.wall();
-            let all: Vec<Shown> = store
+            let all: Vec<Shown> = open()?
                 .consents(identity.as_ref())?
                 .iter()
                 .map(|stored| Shown::of(stored, now))
@@ -46,6 +59,21 @@ pub(crate) fn run(command: &ConsentCommand) -> Result<()> {
             show(&all, list.json)
         }
     }
+}
+
+/// Signs a record for machines that trust the key; nothing of it is kept here.
+fn sign(identity: &IdentityId, file: &Path, key: &str, output: &Path) -> Result<()> {
+    let text = desk::read_text("Can't read the consent record", file)?;
+    let record = mien_vault::consent::parse(&text, identity)?;
+    if record.revoked.is_some() {
+        return Err(Error::Usage("The record is taken back already".to_owned()));
+    }
+    let key = keyring::signing(&Home::from_env()?, key)?;
+    let envelope = sign_consent(&record, &key) + "\n";
+    let failed = |source| Error::File { what: "Can't write", path: output.to_owned(), source };
+    std::fs::write(output, envelope).map_err(failed)?;
+    let (at, public) = (output.display(), key.public());
+    out::line(&format!("{at}: consent of `{identity}`, signed by {} (public: {public})", key.id()))
 }
 
 pub(super) fn identity(name: &str) -> Result<IdentityId> {

@@ -1,10 +1,13 @@
 //! `mien key`: makes, shows, rotates and revokes keys, and says whom this machine trusts.
 
+use std::io;
 use std::sync::Arc;
 
 use mien_base::clock::{Clock as _, SystemClock, Wall};
+use mien_daemon::store::Store;
 use mien_vault::install::Packages;
-use mien_vault::keyslot::{self, DevicePublic, Keeper};
+use mien_vault::keyring::Held;
+use mien_vault::keyslot::{self, DeviceKey, DevicePublic, Keeper};
 use mien_vault::random::SystemRandom;
 use mien_vault::sign::{KeyId, PublicKey};
 use mien_vault::trust::{KeyRole, TrustStore, TrustedKey};
@@ -14,7 +17,7 @@ use serde::Serialize;
 use super::deeds::Deeds;
 use super::error::{Error, Result};
 use super::model_args::{KeyCommand, ListArgs, NewKeyArgs, TrustArgs};
-use super::out;
+use super::{out, record};
 
 pub(crate) fn run(command: &KeyCommand) -> Result<()> {
     let home = Home::from_env()?;
@@ -110,10 +113,26 @@ fn rotate(home: &Home, name: Option<&str>, now: Wall) -> Result<()> {
         return out::line(&format!("the old key holds {days} days longer"));
     }
     let packages = Packages::new(home, Arc::new(SystemClock::start()));
-    let (key, count) = keyring::rotate_device(&packages, home, &mut SystemRandom, &mut audit)?;
+    let clock = Arc::new(SystemClock::start());
+    let store = record::open(home, clock, true)?;
+    let mut sources = Sources(&store);
+    let (key, count) =
+        keyring::rotate_device(&packages, home, &mut sources, &mut SystemRandom, &mut audit)?;
     warn(key.keeper());
     out::line(&format!("device: {}\npublic: {}", key.public().id(), key.public()))?;
-    out::line(&format!("{count} packages are sealed for the new key alone"))
+    let (packages, sources) = (count.packages, count.sources);
+    out::line(&format!(
+        "{packages} packages and {sources} sources are sealed for the new key alone"
+    ))
+}
+
+/// The enrolled sources, whose keys stand under the machine's.
+pub(super) struct Sources<'a>(pub(super) &'a Store);
+
+impl Held for Sources<'_> {
+    fn rewrap(&mut self, own: &DeviceKey, devices: &[&DeviceKey]) -> io::Result<usize> {
+        self.0.rewrap(own, devices).map_err(|error| io::Error::other(Error::from(error).chain()))
+    }
 }
 
 fn revoke(home: &Home, id: &str, now: Wall) -> Result<()> {

@@ -7,10 +7,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use mien_base::clock::Clock as _;
+use mien_base::error::ErrorKind;
 use mien_base::id::ModelId;
 use mien_base::limits;
-use mien_base::model::{Distance, Manifest as Model, Survey};
+use mien_base::model::{Distance, Folded, Manifest as Model, Survey};
 use mien_base::recipe::Recipe;
+use mien_base::report::Failure;
 use mien_daemon::files::Input;
 use mien_daemon::supervise::MeasureJob;
 use mien_vault::draft::{self, Draft};
@@ -19,7 +21,7 @@ use mien_vault::{Home, ModelSource as _, ModelStore, accept, digest};
 
 use super::desk::Desk;
 use super::error::{Error, Result};
-use super::model_args::{ImportArgs, MeasureArgs, PackArgs};
+use super::model_args::{ImportArgs, MeasureArgs};
 use super::{out, pack};
 
 /// The pictures by which this machine measures: `frames` of its home, else the demo's portraits.
@@ -182,7 +184,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<()> {
     let mut desk = Desk::open_bare(&args.run)?;
     let (model, beside) = draft::places(&args.model);
     let draft = Draft::read(args.manifest.as_deref().unwrap_or(&beside))?;
-    let (manifest, _) = draft.clone().measure(&model, desk.clock.wall())?;
+    let (manifest, mut file) = draft.measure(&model, desk.clock.wall())?;
     let job = desk.next_job()?;
     let input = Input::Path(model.clone());
     let (survey, folded) = desk.worker.inspect(job, &manifest.model(), &input)?;
@@ -202,36 +204,26 @@ pub(crate) fn import(args: &ImportArgs) -> Result<()> {
                 out::line(&format!("{name}: {} [{}]", port.name, shape.join(",")))?;
             }
         }
-        out::line(&format!("folded: {} initialisers out of the inputs", survey.folded))?;
+        let Folded { inputs, weights, attributes } = survey.folded;
+        out::line(&format!(
+            "folded: {inputs} initialisers out of the inputs, {weights} weights to floats, \
+             {attributes} kernels, strides, dilations or pads said"
+        ))?;
     }
     if let Some(why) = &survey.refused {
-        return Err(Error::Check(format!("The CPU backend does not run it: {why}")));
+        let message = format!("The CPU backend does not run `{}`: {why}", model.display());
+        return Err(Error::Failed(Failure { kind: ErrorKind::Model, message }));
     }
     let Some(output) = &args.output else { return Ok(()) };
-    // The folded file and its manifest lie in a folder that goes away again.
-    let scratch = output.with_extension("import");
-    let failed = |source| Error::File { what: "Can't write", path: scratch.clone(), source };
-    fs::create_dir_all(&scratch).map_err(failed)?;
-    let packed = (|| {
-        let model = match folded {
-            Some(bytes) => {
-                let path = scratch.join("model.onnx");
-                fs::write(&path, bytes).map_err(failed)?;
-                path
-            }
-            None => model.clone(),
-        };
-        let draft = Draft { contract: contract(&survey), ..draft };
-        let pack_args = PackArgs {
-            model: Some(model.clone()),
-            output: Some(output.clone()),
-            manifest: None,
-            key: args.key.clone(),
-            device: args.device.clone(),
-            template: false,
-        };
-        pack::pack_draft(&pack_args, draft, &model, output)
-    })();
-    let _ = fs::remove_dir_all(&scratch);
-    packed
+    let keys = (args.key.as_slice(), args.device.as_slice());
+    let manifest = Manifest { contract: contract(&survey), ..manifest };
+    // What was folded is in memory alone.
+    match folded {
+        Some(bytes) => {
+            let (sha256, length) = (digest::of(&bytes), bytes.len() as u64);
+            let manifest = Manifest { sha256, bytes: length, ..manifest };
+            pack::seal(keys, &manifest, &mut bytes.as_slice(), output)
+        }
+        None => pack::seal(keys, &manifest, &mut file, output),
+    }
 }

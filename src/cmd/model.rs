@@ -201,7 +201,12 @@ fn activate(args: &ActivateArgs) -> Result<()> {
         None => {
             let installed = packages.list()?.into_iter().filter(|i| i.manifest.id == id);
             let newest = installed.map(|i| i.manifest.version).max();
-            let none = || Error::Usage(format!("No version of `{id}` is installed as a package"));
+            let none = || {
+                let text = format!(
+                    "No version of `{id}` is installed as a package; `mien model list` shows what is"
+                );
+                Error::Usage(text)
+            };
             newest.ok_or_else(none)?
         }
     };

@@ -204,7 +204,7 @@ pub(crate) enum KeyCommand {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Replaces a key: packages are wrapped anew, a signing key's old half holds 30 days longer
+    /// Replaces a key: packages and sources are wrapped anew, a signing key's old half holds 30 days longer
     Rotate {
         /// Signing key [default: this machine's own]
         name: Option<String>,

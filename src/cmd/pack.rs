@@ -1,7 +1,7 @@
 //! `mien model pack|inspect|verify`: packages as files.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, Read, Write as _};
 use std::path::Path;
 
 use mien_base::clock::{Clock as _, SystemClock};
@@ -9,7 +9,7 @@ use mien_vault::draft::{self, Draft};
 use mien_vault::install::Packages;
 use mien_vault::keyslot::{DevicePublic, Keeper};
 use mien_vault::manifest::Manifest;
-use mien_vault::package::{self, Package};
+use mien_vault::package;
 use mien_vault::random::SystemRandom;
 use mien_vault::sign::{KeyId, KeyPair};
 use mien_vault::{Home, keyring};
@@ -43,23 +43,30 @@ pub(crate) fn pack(args: &PackArgs) -> Result<()> {
     };
     let (model, beside) = draft::places(given);
     let draft = Draft::read(args.manifest.as_deref().unwrap_or(&beside))?;
-    pack_draft(args, draft, &model, output)
+    let (manifest, mut input) = draft.measure(&model, SystemClock::start().wall())?;
+    seal((&args.key, &args.device), &manifest, &mut input, output)
 }
 
-/// Packs a model by what its author wrote of it.
-pub(crate) fn pack_draft(args: &PackArgs, draft: Draft, model: &Path, output: &Path) -> Result<()> {
+/// Packs a model: signed by the keys of these names, sealed for these devices; this machine's own
+/// where none is named.
+pub(crate) fn seal(
+    (names, for_devices): (&[String], &[String]),
+    manifest: &Manifest,
+    input: &mut impl Read,
+    output: &Path,
+) -> Result<()> {
     let home = Home::from_env()?;
     let packages = packages(&home);
-    let (manifest, mut input) = draft.measure(model, SystemClock::start().wall())?;
     let mut keys: Vec<KeyPair> = Vec::new();
-    for name in &args.key {
+    for name in names {
         keys.push(keyring::signing(&home, name)?);
     }
     if keys.is_empty() {
+        packages.trust_itself(&mut Deeds::open(&home))?;
         keys.push(packages.device()?.signer());
     }
     let mut devices: Vec<DevicePublic> = Vec::new();
-    for text in &args.device {
+    for text in for_devices {
         devices.push(text.parse()?);
     }
     if devices.is_empty() {
@@ -70,7 +77,7 @@ pub(crate) fn pack_draft(args: &PackArgs, draft: Draft, model: &Path, output: &P
     let failed = |source| Error::File { what: "Can't write", path: part.clone(), source };
     let mut out = BufWriter::new(File::create(&part).map_err(failed)?);
     let keys: Vec<&KeyPair> = keys.iter().collect();
-    let packed = package::pack(&manifest, &keys, &devices, &mut input, &mut out, &mut SystemRandom);
+    let packed = package::pack(manifest, &keys, &devices, input, &mut out, &mut SystemRandom);
     let written = packed.map_err(Error::from).and_then(|()| {
         out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;
         fs::rename(&part, output).map_err(failed)
@@ -132,7 +139,7 @@ fn print(shown: &Shown, json: bool) -> Result<()> {
 }
 
 pub(crate) fn inspect(args: &PackageArgs) -> Result<()> {
-    let package = read(&args.package)?;
+    let package = Packages::read(&args.package)?;
     let shown = Shown {
         manifest: package.claims()?,
         signed_by: package.signers().collect(),
@@ -152,9 +159,4 @@ pub(crate) fn verify(args: &PackageArgs) -> Result<()> {
         verified: true,
     };
     print(&shown, args.list.json)
-}
-
-fn read(path: &Path) -> Result<Package<package::Unverified>> {
-    let failed = |source| Error::File { what: "Can't open", path: path.to_owned(), source };
-    Ok(Package::read(File::open(path).map_err(failed)?, &format!("`{}`", path.display()))?)
 }

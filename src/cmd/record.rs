@@ -45,6 +45,11 @@ pub(crate) fn open(home: &Home, clock: Arc<SystemClock>, quiet: bool) -> Result<
     for (id, why) in &imported.left {
         out::note(&format!("{id}: left in {}: {why}", home.identities().display()));
     }
+    if let Some(sealed) = store.tend()? {
+        let (first, last, at) =
+            (sealed.statement.first, sealed.statement.last, sealed.file.display());
+        say(format!("rows {first} to {last} of the record were sealed into {at}"));
+    }
     Ok(store)
 }
 

@@ -9,7 +9,7 @@ use mien_daemon::config::Config;
 use mien_daemon::fleet::{Makes, Station};
 use mien_daemon::jobs::Executor;
 use mien_daemon::live::Pipelines;
-use mien_daemon::service::{Lock, Parts, Service};
+use mien_daemon::service::{KeepRecord, Lock, Parts, Service};
 use mien_daemon::store::Store;
 use mien_daemon::telemetry::{Log, Notify};
 use mien_vault::Home;
@@ -39,6 +39,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
         &config,
     )?;
     let handlers = BTreeMap::from([("job", station.clerk())]);
+    let record = Box::new(KeepRecord::start(store.clone(), log.clone())?);
     let parts = Parts {
         home: home.data().to_owned(),
         lock,
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
         log,
         notify: Notify::from_env(),
         lines: Box::new(Pipelines::new(shop)),
-        parts: vec![Box::new(station)],
+        parts: vec![record, Box::new(station)],
         handlers,
         stop,
         reload,

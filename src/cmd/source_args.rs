@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use mien_base::limits;
 
 use super::args::RunArgs;
 use super::model_args::ListArgs;
@@ -88,15 +89,34 @@ pub(crate) struct ConsentArgs {
 pub(crate) enum ConsentCommand {
     /// Records that a person agreed; the record is signed
     #[command(
-        after_help = "Examples:\n  mien consent grant hopper --consent hopper.toml\n  mien consent grant hopper --subject gh-1906 --purpose demo --scope swap --days 30"
+        after_help = "Examples:\n  mien consent grant hopper --consent hopper.toml\n  mien consent grant hopper --subject gh-1906 --purpose demo --scope swap --days 30\n  mien consent grant hopper --signed hopper.consent     # of another desk, whose key is trusted"
     )]
     Grant {
         /// The enrolled source
         name: String,
         #[command(flatten)]
         consent: ConsentArgs,
+        /// A record that a trusted key of role consent signed (`mien consent sign`)
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["consent", "subject", "purpose", "scope", "days"])]
+        signed: Option<PathBuf>,
         #[command(flatten)]
         list: ListArgs,
+    },
+    /// Signs a record for other machines, by a signing key of this one
+    #[command(
+        after_help = "Examples:\n  mien key new desk --role consent\n  mien consent sign hopper hopper.toml --key desk -o hopper.consent\n  mien key trust PUBLIC --name desk --role consent      # there, once"
+    )]
+    Sign {
+        /// The source that it is for
+        name: String,
+        /// Consent record
+        record: PathBuf,
+        /// Signing key
+        #[arg(long, value_name = "NAME")]
+        key: String,
+        /// The signed record
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
     },
     /// Takes consent back, from now on and from the next frame of what runs
     #[command(
@@ -159,8 +179,20 @@ pub(crate) enum AuditCommand {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Seals all rows into a signed segment and begins the table anew; the chain goes on
+    /// Seals all rows into a signed segment and begins the table anew; the chain goes on. Done by
+    /// itself at a million rows, or when the oldest is a quarter of a year old
     Seal {
+        #[command(flatten)]
+        list: ListArgs,
+    },
+    /// Removes the files of old sealed segments; the chain holds without them
+    #[command(
+        after_help = "A segment that should be kept elsewhere is copied with its .sig first.\n\nExamples:\n  mien audit prune\n  mien audit prune --days 365"
+    )]
+    Prune {
+        /// For how many days segments are kept
+        #[arg(long, value_name = "N", default_value_t = limits::AUDIT_DAYS, value_parser = clap::value_parser!(u64).range(limits::AUDIT_DAYS..=36_500))]
+        days: u64,
         #[command(flatten)]
         list: ListArgs,
     },

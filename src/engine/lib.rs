@@ -11,5 +11,6 @@ pub mod onnx;
 pub mod backend;
 pub mod suite;
 pub mod cpu;
+pub mod fold;
 
 pub use errors::{Error, Result};

@@ -17,6 +17,8 @@
 //! assert!(!bytes.is_empty());
 //! ```
 
+use mien_nn::protobuf::{put_bytes as bytes, put_number as number, put_varint as varint};
+
 /// An attribute of a node.
 #[derive(Debug, Clone, Copy)]
 pub enum Attribute<'a> {
@@ -30,25 +32,6 @@ pub enum Attribute<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     graph: Vec<u8>,
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value > 0x7f {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn number(out: &mut Vec<u8>, field: u64, value: u64) {
-    varint(out, field << 3);
-    varint(out, value);
-}
-
-fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(out, field << 3 | 2);
-    varint(out, value.len() as u64);
-    out.extend_from_slice(value);
 }
 
 fn tensor(name: &str, shape: &[usize], element: u64, raw: &[u8]) -> Vec<u8> {
@@ -143,6 +126,13 @@ impl Model {
     pub fn half(mut self, name: &str, shape: &[usize], bits: &[u16]) -> Self {
         let raw: Vec<u8> = bits.iter().flat_map(|v| v.to_le_bytes()).collect();
         bytes(&mut self.graph, 5, &tensor(name, shape, 10, &raw));
+        self
+    }
+
+    /// A constant of bytes, read as signed or not: codes of a scale.
+    #[must_use]
+    pub fn codes(mut self, name: &str, shape: &[usize], signed: bool, raw: &[u8]) -> Self {
+        bytes(&mut self.graph, 5, &tensor(name, shape, if signed { 3 } else { 2 }, raw));
         self
     }
 

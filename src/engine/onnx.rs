@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use mien_base::limits::TENSOR_VALUES;
-use mien_base::model::{PortFacts, Survey};
+use mien_base::model::{Folded, PortFacts, Survey};
 use mien_nn::element;
 use mien_nn::protobuf::{Field, Fields, Found, text};
 
@@ -47,16 +47,16 @@ pub(crate) struct Facts {
 }
 
 /// A tensor's claims, checked, and where its values are.
-struct TensorFacts<'a> {
-    name: &'a str,
-    element: u64,
-    shape: Vec<usize>,
+pub(crate) struct TensorFacts<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) element: u64,
+    pub(crate) shape: Vec<usize>,
     raw: Option<&'a [u8]>,
     floats: Vec<&'a [u8]>,
     varints: Vec<&'a [u8]>,
 }
 
-fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
+pub(crate) fn tensor(message: &[u8]) -> Found<TensorFacts<'_>> {
     let (mut name, mut kind, mut raw) = ("", 0, None);
     let (mut dims, mut floats, mut varints) = (Vec::new(), Vec::new(), Vec::new());
     let mut doubles = 0;
@@ -112,6 +112,20 @@ impl TensorFacts<'_> {
         (count <= AXES * 2).then(values).flatten()
     }
 
+    /// The values of a tensor of floats, halves, or bytes, as floats.
+    pub(crate) fn values(&self) -> Option<Vec<f32>> {
+        let listed = || varints(&self.varints);
+        match (self.element, self.raw) {
+            (2, Some(raw)) => Some(raw.iter().map(|&b| b.into()).collect()),
+            (3, Some(raw)) => Some(raw.iter().map(|&b| b.cast_signed().into()).collect()),
+            (2 | 3, None) => Some(listed()?.into_iter().map(|v| v as f32).collect()),
+            (10, None) => {
+                listed()?.into_iter().map(|v| u16::try_from(v).ok().map(element::single)).collect()
+            }
+            _ => self.floats(),
+        }
+    }
+
     /// The values of a float or half-precision tensor.
     fn floats(&self) -> Option<Vec<f32>> {
         let single = |b: &[u8]| b.try_into().map(f32::from_le_bytes).ok();
@@ -125,10 +139,22 @@ impl TensorFacts<'_> {
     }
 }
 
+/// Numbers of variable length, of packed lists.
+fn varints(lists: &[&[u8]]) -> Option<Vec<i64>> {
+    let mut all = Vec::new();
+    for packed in lists {
+        let mut packed = Fields(packed);
+        while !packed.0.is_empty() {
+            all.push(packed.varint().ok()?.cast_signed());
+        }
+    }
+    Some(all)
+}
+
 fn small_values(
     element: u64,
     raw: Option<&[u8]>,
-    varints: &[&[u8]],
+    lists: &[&[u8]],
     floats: &[&[u8]],
 ) -> Option<Vec<f64>> {
     let as_f32 = |b: &[u8]| b.try_into().map(|b| f64::from(f32::from_le_bytes(b))).ok();
@@ -139,18 +165,40 @@ fn small_values(
         (6, Some(raw)) => raw.chunks_exact(4).map(as_i32).collect(),
         (7, Some(raw)) => raw.chunks_exact(8).map(as_i64).collect(),
         (1, None) => floats.iter().flat_map(|p| p.chunks_exact(4)).map(as_f32).collect(),
-        (6 | 7, None) => {
-            let mut all = Vec::new();
-            for packed in varints {
-                let mut packed = Fields(packed);
-                while !packed.0.is_empty() {
-                    all.push(packed.varint().ok()?.cast_signed() as f64);
-                }
-            }
-            Some(all)
-        }
+        (6 | 7, None) => Some(varints(lists)?.into_iter().map(|v| v as f64).collect()),
         _ => None,
     }
+}
+
+/// The name of an input or output.
+pub(crate) fn port_name(message: &[u8]) -> Found<&str> {
+    let (mut name, mut fields) = ("", Fields(message));
+    while let Some(field) = fields.next()? {
+        if let Field::Bytes(1, bytes) = field {
+            name = text(bytes)?;
+        }
+    }
+    Ok(name)
+}
+
+/// The version of ONNX's own operators that a file is written for; 0 when it does not say.
+pub(crate) fn opset(bytes: &[u8]) -> Found<u64> {
+    let (mut opset, mut fields) = (0, Fields(bytes));
+    while let Some(field) = fields.next()? {
+        let Field::Bytes(8, message) = field else { continue };
+        let (mut domain, mut version, mut fields) = ("", 0, Fields(message));
+        while let Some(field) = fields.next()? {
+            match field {
+                Field::Bytes(1, name) => domain = text(name)?,
+                Field::Number(2, number) => version = number,
+                _ => {}
+            }
+        }
+        if domain.is_empty() || domain == "ai.onnx" {
+            opset = version;
+        }
+    }
+    Ok(opset)
 }
 
 fn value_info(message: &[u8]) -> Found<Declared> {
@@ -290,7 +338,7 @@ fn check_growth(node: &NodeFacts<'_>, small: &BTreeMap<&str, Vec<f64>>) -> Found
 }
 
 /// The graph of an ONNX file.
-fn graph(bytes: &[u8]) -> Found<&[u8]> {
+pub(crate) fn graph(bytes: &[u8]) -> Found<&[u8]> {
     let mut graph = None;
     let mut fields = Fields(bytes);
     while let Some(field) = fields.next()? {
@@ -362,68 +410,9 @@ pub fn survey(model: &str, bytes: &[u8]) -> Result<Survey> {
         inputs: facts.inputs.iter().map(port).collect(),
         outputs: facts.outputs.iter().map(port).collect(),
         operators: facts.operators.into_iter().collect(),
-        folded: 0,
+        folded: Folded::default(),
         refused: None,
     })
-}
-
-/// The same model with initialisers out of the graph's inputs (older exports list them there, and
-/// some runtimes then take them for inputs), and how many there were. Nothing else changes.
-///
-/// # Errors
-/// `Load` when the file is damaged.
-pub fn fold(model: &str, bytes: &[u8]) -> Result<(Vec<u8>, u32)> {
-    folded(bytes).map_err(|detail| Error::Load { model: model.to_owned(), detail })
-}
-
-fn folded(bytes: &[u8]) -> Found<(Vec<u8>, u32)> {
-    let inner = graph(bytes)?;
-    let mut initialised = std::collections::BTreeSet::new();
-    let mut fields = Fields(inner);
-    while let Some(field) = fields.next()? {
-        if let Field::Bytes(5, message) = field {
-            initialised.insert(tensor(message)?.name);
-        }
-    }
-    let (mut kept, mut count) = (Vec::with_capacity(inner.len()), 0);
-    let mut fields = Fields(inner);
-    loop {
-        let before = fields.0;
-        let Some(field) = fields.next()? else { break };
-        let taken = before.get(..before.len() - fields.0.len()).unwrap_or_default();
-        match field {
-            Field::Bytes(11, message)
-                if initialised.contains(value_info(message)?.name.as_str()) =>
-            {
-                count += 1;
-            }
-            _ => kept.extend_from_slice(taken),
-        }
-    }
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut fields = Fields(bytes);
-    loop {
-        let before = fields.0;
-        let Some(field) = fields.next()? else { break };
-        match field {
-            Field::Bytes(7, _) => {
-                out.push(7 << 3 | 2);
-                let mut length = kept.len() as u64;
-                while length >= 0x80 {
-                    out.push(length as u8 | 0x80);
-                    length >>= 7;
-                }
-                out.push(length as u8);
-                out.extend_from_slice(&kept);
-            }
-            _ => {
-                out.extend_from_slice(
-                    before.get(..before.len() - fields.0.len()).unwrap_or_default(),
-                );
-            }
-        }
-    }
-    Ok((out, count))
 }
 
 /// Reads a whole ONNX file's claims.

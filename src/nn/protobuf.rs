@@ -1,4 +1,5 @@
-//! Reads protobuf messages without copying them. No length reaches beyond its message.
+//! Reads protobuf messages without copying them, and writes fields. No length reaches beyond its
+//! message.
 
 /// A reader's answer; the error says what is wrong with the bytes.
 pub type Found<T> = std::result::Result<T, String>;
@@ -78,9 +79,44 @@ pub fn text(bytes: &[u8]) -> Found<&str> {
     std::str::from_utf8(bytes).map_err(|_| "a name is not UTF-8".into())
 }
 
+/// Writes a number of variable length.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Writes a field that is a number.
+pub fn put_number(out: &mut Vec<u8>, field: u32, value: u64) {
+    put_varint(out, u64::from(field) << 3);
+    put_varint(out, value);
+}
+
+/// Writes a field of bytes: a text, a message, a list that is packed.
+pub fn put_bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
+    put_varint(out, u64::from(field) << 3 | 2);
+    put_varint(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let mut message = Vec::new();
+        put_number(&mut message, 3, u64::MAX);
+        put_bytes(&mut message, 300, &[7; 200]);
+        put_number(&mut message, 1, 127);
+        let mut fields = Fields(&message);
+        assert_eq!(fields.next(), Ok(Some(Field::Number(3, u64::MAX))));
+        assert_eq!(fields.next(), Ok(Some(Field::Bytes(300, &[7; 200]))));
+        assert_eq!(fields.next(), Ok(Some(Field::Number(1, 127))));
+        assert_eq!(fields.next(), Ok(None));
+    }
 
     #[test]
     fn fields_come_in_order_and_nothing_reaches_beyond_the_end() {

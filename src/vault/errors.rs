@@ -51,12 +51,16 @@ pub enum Error {
     Audit { source: io::Error },
     #[error("{what} must be {must}")]
     BadKey { what: &'static str, must: &'static str },
+    #[error("`{}` can't be trusted: {why}", path.display())]
+    Exposed { path: PathBuf, why: String },
     #[error("`{}` is damaged: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
     #[error("The kernel gives no randomness")]
     Random { source: io::Error },
     #[error("The key `{key}` {why}")]
     Key { key: String, why: String },
+    #[error("The sources can't be wrapped for the new key, so the old one stays; try again")]
+    Sources { source: io::Error },
 
     #[error("Can't run `{tool}`: {hint}")]
     Tool { tool: &'static str, hint: &'static str },
@@ -113,7 +117,7 @@ impl Error {
             Self::Tool { .. } => ErrorKind::Usage,
             Self::Registry { .. } => ErrorKind::Unreachable,
             Self::Cancelled => ErrorKind::Cancelled,
-            Self::Random { .. } => ErrorKind::Internal,
+            Self::Random { .. } | Self::Sources { .. } => ErrorKind::Internal,
             Self::BadKey { .. } | Self::Key { .. } | Self::Slot { .. } => ErrorKind::Usage,
             Self::Refused { .. } => ErrorKind::Model,
             Self::ModelMissing { .. }
@@ -128,7 +132,9 @@ impl Error {
             | Self::SourceUnknown { .. }
             | Self::SourceExists { .. }
             | Self::SourceBad { .. } => ErrorKind::Usage,
-            Self::Damaged { .. } | Self::SourceDamaged { .. } => ErrorKind::BadInput,
+            Self::Damaged { .. } | Self::Exposed { .. } | Self::SourceDamaged { .. } => {
+                ErrorKind::BadInput
+            }
             Self::ConsentMissing { .. } | Self::ConsentBad { .. } => ErrorKind::NoConsent,
         }
     }

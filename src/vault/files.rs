@@ -2,7 +2,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -26,9 +28,54 @@ pub(crate) fn private_dir(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What nobody but the owner may do with a file that this program believes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// Write it: it says whom to trust.
+    Written,
+    /// Read or write it: it is a secret.
+    Read,
+}
+
+/// Reads a file of this program's own, of at most `max` bytes, that nobody else can have changed:
+/// it and its folder can be written by their owner alone, and it is this user's, root's, or of the
+/// folder's owner.
+///
+/// # Errors
+/// `Exposed` with what is to be done, `TooLarge`, `Io`.
+pub(crate) fn read_own(path: &Path, max: u64, own: Own) -> Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
+    let meta = file.metadata().map_err(io("read", path))?;
+    let above = fs::metadata(folder).map_err(io("read", folder))?;
+    let exposed = |path: &Path, why: String| Err(Error::Exposed { path: path.to_owned(), why });
+    if above.mode() & 0o022 != 0 {
+        let why =
+            format!("others may write into it (mode {:03o}); chmod 700", above.mode() & 0o777);
+        return exposed(folder, why);
+    }
+    let (closed, may, mode) = match own {
+        Own::Written => (0o022, "write", "go-w"),
+        Own::Read => (0o077, "read or write", "600"),
+    };
+    if meta.mode() & closed != 0 {
+        let why = format!("others may {may} it (mode {:03o}); chmod {mode}", meta.mode() & 0o777);
+        return exposed(path, why);
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if ![user, 0, above.uid()].contains(&meta.uid()) {
+        let why = format!("it belongs to user {}, who is neither you nor root", meta.uid());
+        return exposed(path, why);
+    }
+    bounded(file, path, max)
+}
+
 /// Reads a regular file of at most `max` bytes.
 pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>> {
-    let file = open_regular(path)?;
+    bounded(open_regular(path)?, path, max)
+}
+
+fn bounded(file: File, path: &Path, max: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(io("read", path))?;
     if bytes.len() as u64 > max {
@@ -193,6 +240,40 @@ pub(crate) mod tests {
         assert!(matches!(read_bounded(&path, 9), Err(Error::TooLarge { max: 9, .. })));
         assert!(read_bounded(&scratch.0, 9).is_err());
         assert!(read_bounded(Path::new("/dev/zero"), 9).is_err());
+    }
+
+    #[test]
+    fn what_others_could_have_changed_is_not_believed() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("f");
+        replace(&path, b"own").unwrap();
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (file, folder, written, read) in [
+            (0o600, 0o700, true, true),
+            (0o644, 0o755, true, false),
+            (0o664, 0o700, false, false),
+            (0o602, 0o700, false, false),
+            (0o600, 0o770, false, false),
+            (0o600, 0o702, false, false),
+        ] {
+            set(&path, file);
+            set(&scratch.0, folder);
+            let found = [Own::Written, Own::Read].map(|own| read_own(&path, 9, own).is_ok());
+            assert_eq!(found, [written, read], "{file:o} {folder:o}");
+        }
+        set(&scratch.0, 0o700);
+        set(&path, 0o666);
+        let error = read_own(&path, 9, Own::Written).unwrap_err().to_string();
+        assert!(error.contains("mode 666") && error.contains("chmod go-w"), "{error}");
+        // Only root can give a file away.
+        if rustix::process::geteuid().is_root() {
+            set(&path, 0o600);
+            std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
+            let error = read_own(&path, 9, Own::Written).unwrap_err().to_string();
+            assert!(error.contains("user 12345"), "{error}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::audit::{AuditSink, Deed};
 use crate::errors::{Error, Result};
 use crate::files;
 use crate::home::Home;
-use crate::keyslot::{self, DeviceKey, DevicePublic};
+use crate::keyslot::{self, DeviceKey};
 use crate::manifest::{Bounds, Manifest, Version};
 use crate::package::{self, Package, Rules, Unverified, Verified};
 use crate::random::{Random, SystemRandom};
@@ -30,6 +30,7 @@ use crate::slots::Slots;
 use crate::trust::{KeyRole, TrustStore, TrustedKey};
 
 mod part;
+mod rewrap;
 
 /// Ending of a package's file name.
 pub const ENDING: &str = "mienpkg";
@@ -101,7 +102,11 @@ impl Packages {
         files::Lock::wait(&self.home.packages().join(".lock"))
     }
 
-    fn read(path: &Path) -> Result<Package<Unverified>> {
+    /// Reads a package; nothing of it is verified.
+    ///
+    /// # Errors
+    /// Of `Package::read`; `Io` for what is no regular file.
+    pub fn read(path: &Path) -> Result<Package<Unverified>> {
         Package::read(files::open_regular(path)?, &format!("`{}`", path.display()))
     }
 
@@ -277,7 +282,10 @@ impl Packages {
     }
 
     /// The machine's own key may sign models for it.
-    fn trust_itself(&self, audit: &mut dyn AuditSink) -> Result<()> {
+    ///
+    /// # Errors
+    /// Of [`device`](Self::device); `Audit`, `Io`.
+    pub fn trust_itself(&self, audit: &mut dyn AuditSink) -> Result<()> {
         let public = self.device()?.signer().public();
         let mut trust = TrustStore::open(&self.home)?;
         if trust.key(public.id()).is_some() {
@@ -357,11 +365,18 @@ impl Packages {
         self.prune(id, &slots)
     }
 
-    /// Versions that neither serve nor could be rolled back to, and are older than what serves.
+    /// Versions that neither serve nor could be rolled back to, and are older than what serves. The
+    /// newest that is not INT8 stays: others are measured by it.
     fn prune(&self, id: &ModelId, slots: &Slots) -> Result<()> {
         let slot = slots.slot(id);
+        let full = self.list()?.into_iter().filter(|installed| {
+            installed.manifest.id == *id && !accept::needs_measuring(&installed.manifest)
+        });
+        let full = full.map(|installed| installed.manifest.version).max();
         let kept = |version: Version| {
-            Some(version) == slot.previous || slot.active.is_none_or(|active| version >= active)
+            Some(version) == slot.previous
+                || Some(version) == full
+                || slot.active.is_none_or(|active| version >= active)
         };
         for path in files::entries(&self.home.packages().join(id.as_str()))? {
             let version = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
@@ -455,33 +470,6 @@ impl Packages {
                 fs::remove_file(&path).map_err(files::io("remove", &path))
             }
         }
-    }
-
-    /// Wraps every package that `own` opens anew, for these devices alone. How many there are.
-    ///
-    /// # Errors
-    /// Of `Package::rewrap`; `Io`.
-    pub fn rewrap_all(
-        &self,
-        own: &DeviceKey,
-        devices: &[DevicePublic],
-        random: &mut dyn Random,
-    ) -> Result<usize> {
-        let _lock = self.lock()?;
-        let mut count = 0;
-        for installed in self.list()? {
-            let package = Self::read(&installed.path)?;
-            if !package.devices().any(|id| id == own.public().id()) {
-                continue;
-            }
-            let part = files::with_suffix(&installed.path, ".part");
-            let mut out = files::create(&part)?;
-            package.rewrap(own, devices, random, &mut out)?;
-            out.sync_all().map_err(files::io("write", &part))?;
-            files::rename(&part, &installed.path)?;
-            count += 1;
-        }
-        Ok(count)
     }
 }
 

@@ -3,10 +3,12 @@
 //! A rotation of the device's key is safe to kill at any step:
 //!
 //! ```text
-//! new secret beside the old ─▶ every package wrapped for both ─▶ new replaces old ─▶ for new alone
+//! new secret beside the old ─▶ every package and source wrapped for both ─▶ new replaces old
+//!     ─▶ for new alone
 //! ```
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +30,22 @@ use crate::trust::{KeyRole, TrustStore, TrustedKey};
 
 /// How long a rotated signing key still holds, for what is on its way.
 pub const GRACE: Duration = Duration::from_secs(30 * 86_400);
+
+/// What else stands under this machine's key, besides packages: the enrolled sources.
+pub trait Held {
+    /// Wraps all of it that `own` opens anew, for these keys alone. How many there are.
+    ///
+    /// # Errors
+    /// When it can't; then nothing of it has changed.
+    fn rewrap(&mut self, own: &DeviceKey, devices: &[&DeviceKey]) -> io::Result<usize>;
+}
+
+/// How many were wrapped anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rewrapped {
+    pub packages: usize,
+    pub sources: usize,
+}
 
 /// Where a signing key lies. Names are plain, as those of models.
 fn path(home: &Home, name: &str) -> Result<PathBuf> {
@@ -102,7 +120,7 @@ pub fn signing(home: &Home, name: &str) -> Result<KeyPair> {
         let why = format!("is not here; `mien key new {name} --role models` makes it");
         return Err(Error::Key { key: name.to_owned(), why });
     }
-    let bytes = Zeroizing::new(files::read_bounded(&path, 4096)?);
+    let bytes = Zeroizing::new(files::read_own(&path, 4096, files::Own::Read)?);
     let digits = std::str::from_utf8(&bytes).ok().and_then(|t| text::unhex(t.trim_ascii_end()));
     let damaged = || {
         let why = "a signing key has 64 digits of 0-9, a-f".to_owned();
@@ -153,7 +171,10 @@ pub fn rotate_signing(
 /// `Key` when it is not known; `Audit`, `Io`.
 pub fn revoke(home: &Home, id: KeyId, now: Wall, audit: &mut dyn AuditSink) -> Result<TrustedKey> {
     let mut trust = TrustStore::open(home)?;
-    let unknown = || Error::Key { key: id.to_string(), why: "is not known here".to_owned() };
+    let unknown = || {
+        let why = "is not known here; `mien key list` shows which are".to_owned();
+        Error::Key { key: id.to_string(), why }
+    };
     let name = trust.key(id).ok_or_else(unknown)?.name.clone();
     note(audit, "revoke", &id.to_string(), &name)?;
     trust.revoke(id, now)?;
@@ -193,17 +214,18 @@ pub fn new_device(
     Ok(key)
 }
 
-/// Replaces this machine's own key, and wraps every installed package anew. How many there were.
+/// Replaces this machine's own key, and wraps every installed package and source anew.
 ///
 /// # Errors
 /// `Key` when systemd keeps the key (then systemd-creds makes the new one); of
-/// `Packages::rewrap_all`; `Random`, `Audit`, `Io`.
+/// `Packages::rewrap_all`; `Sources`, `Random`, `Audit`, `Io`.
 pub fn rotate_device(
     packages: &Packages,
     home: &Home,
+    sources: &mut dyn Held,
     random: &mut dyn Random,
     audit: &mut dyn AuditSink,
-) -> Result<(DeviceKey, usize)> {
+) -> Result<(DeviceKey, Rewrapped)> {
     let old = packages.device()?;
     let kept_by_systemd = keyslot::credentials().is_some_and(|folder| {
         [keyslot::HARDWARE, keyslot::CREDENTIAL].iter().any(|name| folder.join(name).exists())
@@ -217,13 +239,16 @@ pub fn rotate_device(
     let new = DeviceKey::from_secret(&secret, old.keeper())?;
     note(audit, "rotate", &new.public().id().to_string(), "device")?;
     let both = [old.public(), new.public()];
-    let count = packages.rewrap_all(old, &both, random)?;
+    let failed = |source| Error::Sources { source };
+    let packed = packages.rewrap_all(old, &both, random)?;
+    let enrolled = sources.rewrap(old, &[old, &new]).map_err(failed)?;
     match old.keeper() {
         Keeper::File => KeyFile::of(home).store(&secret)?,
         Keeper::Credential | Keeper::Hardware => SealedFile::of(home).store(&secret)?,
     }
     packages.rewrap_all(&new, &both[1..], random)?;
-    Ok((new, count))
+    sources.rewrap(&new, &[&new]).map_err(failed)?;
+    Ok((new, Rewrapped { packages: packed, sources: enrolled }))
 }
 
 #[cfg(test)]
@@ -240,6 +265,14 @@ mod tests {
     use std::sync::Arc;
 
     type Log = Vec<(Deed, Value)>;
+
+    /// Counts for whom it was wrapped.
+    impl Held for Vec<usize> {
+        fn rewrap(&mut self, _: &DeviceKey, devices: &[&DeviceKey]) -> io::Result<usize> {
+            self.push(devices.len());
+            Ok(3)
+        }
+    }
 
     #[test]
     fn a_rotated_key_holds_for_the_grace_and_a_revoked_one_not_at_all() {
@@ -287,8 +320,11 @@ mod tests {
         assert!(new_device(&home, Keeper::File, &mut Counted(2), &mut log).is_err());
         let made = manifest("m", b"weights");
         packages().adopt(made, &mut &b"weights"[..], &mut Counted(3), &mut log).unwrap();
-        let (new, count) = rotate_device(&packages(), &home, &mut Counted(4), &mut log).unwrap();
-        assert_eq!(count, 1);
+        let mut sources = Vec::new();
+        let random = &mut Counted(4);
+        let (new, count) =
+            rotate_device(&packages(), &home, &mut sources, random, &mut log).unwrap();
+        assert_eq!((count, &sources[..]), (Rewrapped { packages: 1, sources: 3 }, &[2, 1][..]));
         let package = packages().active(&"m".parse().unwrap()).unwrap().unwrap();
         package.check(packages().device().unwrap()).unwrap();
         assert_eq!(packages().device().unwrap().public(), new.public());

@@ -292,7 +292,7 @@ impl KeySource for SealedFile {
         if !self.path.exists() {
             return Ok(None);
         }
-        let sealed = files::read_bounded(&self.path, LONGEST)?;
+        let sealed = files::read_own(&self.path, LONGEST, files::Own::Read)?;
         let name = format!("--name={CREDENTIAL}");
         let bytes = self.creds(&["decrypt", &name, "-", "-"], &sealed)?;
         let secret = secret_of(&bytes, &self.path)?;
@@ -331,7 +331,7 @@ impl KeySource for KeyFile {
         if !self.path.exists() {
             return Ok(None);
         }
-        let bytes = Zeroizing::new(files::read_bounded(&self.path, LONGEST)?);
+        let bytes = Zeroizing::new(files::read_own(&self.path, LONGEST, files::Own::Read)?);
         let secret = secret_of(&bytes, &self.path)?;
         DeviceKey::from_secret(&secret, Keeper::File).map(Some)
     }

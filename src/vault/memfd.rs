@@ -1,20 +1,20 @@
 //! Models in sealed memory: filled once, checked on the way, changed by nobody afterwards.
 //!
-//! The memory is no file: it has no name, it is gone with its last descriptor, and core dumps
-//! leave it out. While it is filled it is locked against swapping where the kernel permits.
-
-#![allow(unsafe_code)] // One map of memory that nobody else has.
+//! The memory is no file: it has no name, it is gone with its last descriptor, and no core dump of
+//! this process is made. Whether the kernel may swap it is told by [`swap`].
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use memmap2::{Advice, MmapMut, MmapOptions};
+use memmap2::{Advice, MmapMut};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use zeroize::Zeroize as _;
 
 use crate::digest::Hasher;
 use crate::errors::{Error, Result};
@@ -60,49 +60,76 @@ pub(crate) fn sealed_copy(path: &Path, bytes: u64, sha256: &str) -> Result<Owned
     Ok(copy.into())
 }
 
-/// Memory that is being filled in place.
+/// Memory that is being filled, chunk by chunk, out of one warm chunk that is kept out of swap where
+/// the kernel permits. Writing is cheaper than mapping all of it: no page is cleared or faulted in
+/// before it is filled.
 #[derive(Debug)]
 pub(crate) struct Filling {
     file: File,
-    map: MmapMut,
-    locked: bool,
+    chunk: MmapMut,
+    filled: u64,
 }
 
 impl Filling {
-    /// Zeros, `room` bytes of them; not none.
-    pub(crate) fn new(room: u64) -> Result<Self> {
+    /// Nothing yet; chunks of at most `chunk` bytes will come.
+    pub(crate) fn new(chunk: usize) -> Result<Self> {
         let memory = |source| Error::Memory { source };
         let file = create().map_err(memory)?;
-        file.set_len(room).map_err(memory)?;
-        let length =
-            usize::try_from(room).map_err(|_| memory(io::ErrorKind::OutOfMemory.into()))?;
-        // SAFETY: the file is ours alone: it has no name and its one descriptor is not given away
-        // before `seal` has unmapped it; its length does not change while it is mapped.
-        let map = unsafe { MmapOptions::new().len(length).map_mut(&file) };
-        let map = map.map_err(memory)?;
-        let _ = map.advise(Advice::DontDump);
-        let locked = map.lock().is_ok();
-        Ok(Self { file, map, locked })
+        let mut chunk = MmapMut::map_anon(chunk).map_err(memory)?;
+        let _ = chunk.advise(Advice::DontDump);
+        let _ = chunk.lock();
+        chunk.fill(0);
+        Ok(Self { file, chunk, filled: 0 })
     }
 
-    /// True when the kernel keeps it out of swap.
-    pub(crate) const fn locked(&self) -> bool {
-        self.locked
+    /// Where the next chunk is made.
+    pub(crate) fn chunk(&mut self) -> &mut [u8] {
+        &mut self.chunk
     }
 
-    /// All of it.
-    pub(crate) fn room(&mut self) -> &mut [u8] {
-        &mut self.map
+    /// Adds the first `bytes` of the chunk.
+    pub(crate) fn push(&mut self, bytes: usize) -> Result<()> {
+        let memory = |source| Error::Memory { source };
+        let part = self.chunk.get(..bytes);
+        let part = part.ok_or_else(|| memory(io::ErrorKind::InvalidInput.into()))?;
+        self.file.write_all_at(part, self.filled).map_err(memory)?;
+        self.filled += bytes as u64;
+        Ok(())
     }
 
-    /// Keeps the first `bytes` and lets nobody write, grow or shrink them any more.
-    pub(crate) fn seal(self, bytes: u64) -> Result<OwnedFd> {
-        let Self { file, map, .. } = self;
-        drop(map);
-        file.set_len(bytes).map_err(|source| Error::Memory { source })?;
-        seal(&file).map_err(|errno| Error::Memory { source: errno.into() })?;
-        Ok(file.into())
+    /// Lets nobody write, grow or shrink what is there any more.
+    pub(crate) fn seal(self) -> Result<OwnedFd> {
+        let Self { file, .. } = &self;
+        seal(file).map_err(|errno| Error::Memory { source: errno.into() })?;
+        file.try_clone().map(OwnedFd::from).map_err(|source| Error::Memory { source })
     }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        self.chunk.zeroize();
+    }
+}
+
+/// Where memory of this process may be swapped to: on a disk, unless the service's group forbids it
+/// (`MemorySwapMax=0`). What is kept compressed in memory is none.
+#[must_use]
+pub fn swap() -> Option<String> {
+    let forbidden = || {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let at = Path::new("/sys/fs/cgroup").join(group).join("memory.swap.max");
+        Some(std::fs::read_to_string(at).ok()?.trim() == "0")
+    };
+    let swaps = std::fs::read_to_string("/proc/swaps").ok()?;
+    let disk = on_disk(&swaps)?;
+    if forbidden() == Some(true) { None } else { Some(disk) }
+}
+
+/// The first of `/proc/swaps` that is no memory.
+fn on_disk(swaps: &str) -> Option<String> {
+    let names = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    names.map(str::to_owned).find(|name| !name.starts_with("/dev/zram"))
 }
 
 /// Leaves this process out of core dumps, whole: keys and models pass through it. True when both
@@ -112,12 +139,6 @@ pub fn never_dump() -> bool {
     let limited = setrlimit(Resource::Core, none).is_ok();
     let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok();
     limited && hidden
-}
-
-/// True when the kernel would keep a model of this size out of swap while it is opened.
-#[must_use]
-pub fn can_lock(bytes: u64) -> bool {
-    Filling::new(bytes.max(1)).is_ok_and(|memory| memory.locked())
 }
 
 /// Seals memory against writing, growing and shrinking. While the kernel moves or reclaims one of
@@ -167,15 +188,29 @@ mod tests {
     }
 
     #[test]
-    fn what_was_filled_in_place_is_cut_and_sealed() {
-        let mut memory = Filling::new(100).unwrap();
-        memory.room()[..5].copy_from_slice(b"model");
-        let mut file = File::from(memory.seal(5).unwrap());
+    fn what_was_pushed_is_there_in_order_and_sealed() {
+        let mut memory = Filling::new(8).unwrap();
+        for part in [&b"a model"[..], b" of", b" parts"] {
+            memory.chunk()[..part.len()].copy_from_slice(part);
+            memory.push(part.len()).unwrap();
+        }
+        assert!(memory.push(9).is_err());
+        let mut file = File::from(memory.seal().unwrap());
         let mut back = Vec::new();
         file.read_to_end(&mut back).unwrap();
-        assert_eq!(back, b"model");
+        assert_eq!(back, b"a model of parts");
         assert!(file.write_all(b"x").is_err());
-        assert!(file.set_len(9).is_err());
+        assert!(file.set_len(99).is_err());
+    }
+
+    #[test]
+    fn swap_on_a_disk_is_told_and_compressed_memory_is_none() {
+        let head = "Filename\t\t\t\tType\t\tSize\n";
+        let zram = "/dev/zram0                              partition\t4\n";
+        assert_eq!(on_disk(head), None);
+        assert_eq!(on_disk(&format!("{head}{zram}")), None);
+        let both = format!("{head}{zram}/swapfile                               file\t9\n");
+        assert_eq!(on_disk(&both).as_deref(), Some("/swapfile"));
     }
 
     #[test]

@@ -349,20 +349,18 @@ impl Package<Verified> {
         &self.state.keys
     }
 
-    /// The model in sealed memory. Each chunk is decrypted in its place: there is no other copy.
+    /// The model in sealed memory: beside it there is one chunk of it at a time.
     ///
     /// # Errors
     /// `Refused`: `WrongDevice`, `WrapInvalid`, `ChunkInvalid`; `Io`, `Memory`.
     pub fn open(&self, device: &DeviceKey) -> Result<OwnedFd> {
         let (stream, bound) = self.stream(device)?;
-        // The tag of each chunk stands where the next one begins, the last one's beyond the end.
-        let mut memory = Filling::new(self.header.bytes + TAG as u64)?;
+        let mut memory = Filling::new(CHUNK + TAG)?;
         for index in 0..seal::chunks(self.header.bytes) {
-            let from = usize::try_from(index).expect("it fits memory") * CHUNK;
-            let room = memory.room().get_mut(from..).expect("the room holds every chunk");
-            self.chunk(&stream, &bound, index, room)?;
+            let plain = self.chunk(&stream, &bound, index, memory.chunk())?;
+            memory.push(plain)?;
         }
-        memory.seal(self.header.bytes)
+        memory.seal()
     }
 
     /// Opens every chunk, keeps none, and compares the digest of all with the signed one.

@@ -46,12 +46,12 @@ impl Slots {
     /// Reads the file; nothing is remembered when there is none.
     ///
     /// # Errors
-    /// `Damaged`, `TooLarge`, `Io`.
+    /// `Exposed`, `Damaged`, `TooLarge`, `Io`.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Ok(Self::default());
         }
-        let bytes = files::read_bounded(path, limits::TEXT_FILE)?;
+        let bytes = files::read_own(path, limits::TEXT_FILE, files::Own::Written)?;
         let damaged = |error: serde_json::Error| {
             let why = error.to_string();
             Error::Damaged { path: path.to_owned(), why }

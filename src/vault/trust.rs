@@ -106,11 +106,11 @@ impl TrustStore {
     /// The trust store of a home; trusts nobody before the first key is added.
     ///
     /// # Errors
-    /// `Io`, `TooLarge`, `Damaged`.
+    /// `Exposed` when others could have changed it; `Io`, `TooLarge`, `Damaged`.
     pub fn open(home: &Home) -> Result<Self> {
         let path = home.keys().join("trust.json");
         let stored = if path.exists() {
-            let bytes = files::read_bounded(&path, limits::TEXT_FILE)?;
+            let bytes = files::read_own(&path, limits::TEXT_FILE, files::Own::Written)?;
             let damaged = |why: String| Error::Damaged { path: path.clone(), why };
             let stored: Stored =
                 serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;

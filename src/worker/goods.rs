@@ -7,7 +7,7 @@ use mien_base::recipe::Detect;
 use mien_base::wire::{Event, Stage};
 use mien_engine::backend::Backend;
 use mien_engine::contract::Contract;
-use mien_engine::onnx;
+use mien_engine::{fold, onnx};
 use mien_face::measure;
 use mien_face::meter::Meter;
 use rustix::io::Errno;
@@ -52,13 +52,13 @@ impl<B: Backend> Desk<'_, B> {
         let bytes = sealed::bytes(&files.take()?, "model", limits::MODEL_FILE)?;
         let name = manifest.id.as_str();
         let mut survey = onnx::survey(name, &bytes).map_err(Error::Engine)?;
-        let (folded, count) = onnx::fold(name, &bytes).map_err(Error::Engine)?;
-        survey.folded = count;
+        let (folded, done) = fold::fold(name, &bytes).map_err(Error::Engine)?;
+        survey.folded = done;
         let run = self.models.backend().load(manifest, &Contract::default(), &folded);
         survey.refused = run.err().map(|error| error.to_string());
         let mut written = 0;
         let out = files.take()?;
-        if count > 0 {
+        if done.count() > 0 {
             let failed = |source| Error::File { what: "output", verb: "written", source };
             while let Some(rest) = folded.get(written..).filter(|rest| !rest.is_empty()) {
                 match rustix::io::pwrite(&out, rest, written as u64) {

@@ -127,6 +127,12 @@ impl Ran {
     }
 }
 
+/// How often what may be killed at any instant is killed: a tenth of what is promised, or as
+/// `MIEN_KILLS` says.
+pub fn kills() -> u32 {
+    std::env::var("MIEN_KILLS").map_or(30, |n| n.parse().expect("MIEN_KILLS is a number"))
+}
+
 fn env(name: &str) -> PathBuf {
     std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set; tests/run sets it")).into()
 }

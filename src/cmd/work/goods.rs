@@ -22,6 +22,7 @@ use super::artifact::{Artifact, Target};
 use super::{Done, Places, Work, fault};
 use crate::cmd::deeds::Deeds;
 use crate::cmd::error::Error;
+use crate::cmd::key::Sources;
 
 /// Deepest folder below an open one in which media are purged.
 const DEPTH: u32 = 8;
@@ -375,7 +376,11 @@ fn rotate(work: &Work, document: &Document) -> Done {
         return Ok(json!({ "key": name, "id": key.id().to_string() }));
     }
     let packages = Packages::new(&work.home, Arc::new(SystemClock::start()));
-    let (key, count) = keyring::rotate_device(&packages, &work.home, &mut SystemRandom, &mut audit)
-        .map_err(broken)?;
-    Ok(json!({ "key": name, "id": key.public().id().to_string(), "packages": count }))
+    let (mut sources, random) = (Sources(&work.store), &mut SystemRandom);
+    let (key, count) =
+        keyring::rotate_device(&packages, &work.home, &mut sources, random, &mut audit)
+            .map_err(broken)?;
+    let (packages, sources) = (count.packages, count.sources);
+    let id = key.public().id().to_string();
+    Ok(json!({ "key": name, "id": id, "packages": packages, "sources": sources }))
 }

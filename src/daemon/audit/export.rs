@@ -113,9 +113,23 @@ pub struct Verified {
 /// # Errors
 /// Of reading.
 pub fn verify_file(
+    lines: impl BufRead,
+    envelope: &str,
+    key: Option<&PublicKey>,
+) -> std::io::Result<Verified> {
+    follow_file(lines, envelope, key, |_| ())
+}
+
+/// The same, and hands each row that can be read to `see`. Whether the rows are to be believed is
+/// known at the end.
+///
+/// # Errors
+/// Of reading.
+pub fn follow_file(
     mut lines: impl BufRead,
     envelope: &str,
     key: Option<&PublicKey>,
+    mut see: impl FnMut(&Link),
 ) -> std::io::Result<Verified> {
     let key = key.copied().or_else(|| named_key(envelope));
     let statement = key.and_then(|key| {
@@ -154,7 +168,9 @@ pub fn verify_file(
                     chain = Chain::from(row.seq, row.prev);
                     faults.into_iter().for_each(|fault| chain.fault(fault));
                 }
-                chain.follow(&Link { row, hash: hash_of(&line) });
+                let link = Link { row, hash: hash_of(&line) };
+                chain.follow(&link);
+                see(&link);
             }
             Some(Err(bad)) => chain.unreadable(chain.end().0 + 1, None, bad.0),
             None if line.len() as u64 + 1 >= most => {

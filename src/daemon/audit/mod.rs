@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use chain::{Chain, Fault, Link};
-pub use export::{Export, Statement, Verified, Writer, verify_file};
+pub use export::{Export, Statement, Verified, Writer, follow_file, verify_file};
 pub use head::Head;
 pub use line::{BadEntry, Hash, Row, hash_of};
 pub(crate) use line::{Columns, body_text, faces_text};

@@ -17,6 +17,7 @@ mod control;
 mod client;
 mod status;
 mod reload;
+mod keep;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use crate::config::Config;
 pub use crate::live::{Line, Lines, Wanted};
 pub use client::ask;
 pub use control::Peer;
+pub use keep::KeepRecord;
 pub use lock::Lock;
 pub use protocol::{Answer, Request};
 pub use run::{Parts, Service};

@@ -271,3 +271,26 @@ fn a_profile_comes_and_goes_by_the_clock_of_the_wall() {
     assert_eq!(bench.noted.told(), ["stop a"]);
     assert!(Path::new(&bench.socket()).exists());
 }
+
+#[test]
+fn the_record_is_sealed_by_itself_while_the_service_runs() {
+    let bench = Bench::new(&text(&["a"]));
+    bench
+        .store
+        .append(crate::audit::Entry::new(Kind::Config, bench.clock.wall(), json!({})))
+        .unwrap();
+    let log =
+        Log::to(LogFormat::Plain, Level::Error, bench.clock.clone(), Box::new(std::io::sink()));
+    let kept = KeepRecord::start_each(bench.store.clone(), log, Duration::from_millis(5)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(kept.status()["sealed"], 0, "it is not due");
+    bench.clock.advance(Duration::from_secs(90 * 86_400));
+    let sealed = (0..400).any(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        kept.status()["sealed"] == 1
+    });
+    assert!(sealed, "{:?}", kept.faults());
+    Box::new(kept).stop();
+    assert_eq!(bench.store.sealed().unwrap().len(), 1);
+    assert_eq!(bench.store.verify().unwrap().faults, []);
+}

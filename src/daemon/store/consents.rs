@@ -141,6 +141,12 @@ fn opened<T: for<'de> Deserialize<'de>>(
     document.map(|document| (key, document)).map_err(|_| "what it says can't be read".to_owned())
 }
 
+/// A record signed by a key, as `Store::grant_signed` takes it on any machine that trusts the key.
+#[must_use]
+pub fn sign_consent(record: &ConsentRecord, key: &KeyPair) -> String {
+    sign(RECORD_TYPE, &Signed::of(record), key)
+}
+
 /// Keeps a record of an enrolled source, signed by this machine's operator, and the row about it.
 pub(super) fn grant(
     conn: &Connection,
@@ -148,9 +154,19 @@ pub(super) fn grant(
     record: &ConsentRecord,
     now: Wall,
 ) -> Result<ConsentId> {
-    let signed = Signed::of(record);
-    let envelope = sign(RECORD_TYPE, &signed, keys.consent());
-    let (id, identity) = (signed.id.clone(), &record.identity);
+    let (envelope, key) = (sign_consent(record, keys.consent()), keys.consent().id());
+    keep(conn, keys, (Signed::of(record).id, record), (&envelope, key), now)
+}
+
+/// Keeps a signed record, and the row about it.
+fn keep(
+    conn: &Connection,
+    keys: &dyn Keys,
+    (id, record): (ConsentId, &ConsentRecord),
+    (envelope, key): (&str, KeyId),
+    now: Wall,
+) -> Result<ConsentId> {
+    let identity = &record.identity;
     let held: usize = conn
         .query_row("SELECT count(*) FROM consent WHERE identity = ?1", [identity.as_str()], |r| {
             r.get(0)
@@ -176,7 +192,7 @@ pub(super) fn grant(
         "expires": record.expires.to_string(),
         "evidence": record.evidence,
         "operator": record.operator,
-        "key": keys.consent().id().to_string(),
+        "key": key.to_string(),
         "envelope": mien_vault::digest::of(envelope.as_bytes()),
     });
     let entry = Entry::new(Kind::Grant, now, body).about(identity);
@@ -281,6 +297,30 @@ impl Store {
         let work = move |conn: &Connection| {
             super::sources::enrolled(conn, &record.identity)?;
             grant(conn, &*keys, &record, now)
+        };
+        self.write(When::Now, work).wait()
+    }
+
+    /// Records that a person agreed, by a record that another desk signed, for an enrolled source.
+    ///
+    /// # Errors
+    /// `Vault(ConsentBad)` when no key of role consent that is trusted here signed it, when it is of
+    /// another source, or says what can't be; of [`grant`](Self::grant).
+    pub fn grant_signed(&self, identity: &IdentityId, envelope: &str) -> Result<ConsentId> {
+        let (keys, now) = (self.keys.clone(), self.clock.wall());
+        let bad = |why: String| mien_vault::Error::ConsentBad { faults: vec![why] };
+        let (key, signed) = opened::<Signed>(RECORD_TYPE, envelope, (&*keys, now)).map_err(bad)?;
+        if signed.id != signed.expected_id() {
+            return Err(bad("its name is not its own".to_owned()).into());
+        }
+        // What a signer may say is what a user may write.
+        let mut said = serde_json::to_value(&signed).expect("plain data with text keys");
+        said.as_object_mut().map(|said| said.remove("id"));
+        let record = mien_vault::consent::parse(&said.to_string(), identity)?;
+        let (id, envelope) = (signed.id, envelope.to_owned());
+        let work = move |conn: &Connection| {
+            super::sources::enrolled(conn, &record.identity)?;
+            keep(conn, &*keys, (id, &record), (&envelope, key), now)
         };
         self.write(When::Now, work).wait()
     }

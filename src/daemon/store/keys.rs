@@ -55,7 +55,13 @@ pub struct HomeKeys {
     keeper: Keeper,
 }
 
-struct Wrapping(Zeroizing<[u8; 32]>);
+pub(super) struct Wrapping(Zeroizing<[u8; 32]>);
+
+impl Wrapping {
+    pub(super) fn key(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
 
 impl std::fmt::Debug for Wrapping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -64,7 +70,7 @@ impl std::fmt::Debug for Wrapping {
 }
 
 /// What the device's key gives for the sources.
-fn wrapping(device: &DeviceKey) -> Wrapping {
+pub(super) fn wrapping(device: &DeviceKey) -> Wrapping {
     let mut hasher = Sha256::new();
     hasher.update(b"mien key of the sources, version 1\0");
     hasher.update(*device.signer().seed());
@@ -133,7 +139,7 @@ impl Keys for HomeKeys {
     }
 
     fn wrapping(&self) -> &[u8; 32] {
-        &self.wrapping.0
+        self.wrapping.key()
     }
 }
 

@@ -13,10 +13,12 @@ mod record;
 mod query;
 mod verify;
 mod segment;
+mod history;
 mod sealed;
 mod erase;
 mod consents;
 mod sources;
+mod rewrap;
 mod import;
 mod jobs;
 mod intake;
@@ -38,8 +40,9 @@ use rusqlite::{Connection, OpenFlags};
 use crate::audit::{Entry, Link};
 use crate::errors::{Error, Result, file, sql};
 
-pub use consents::{ConsentId, StoredConsent};
+pub use consents::{ConsentId, StoredConsent, sign_consent};
 pub use erase::Erased;
+pub use history::Answer;
 pub use import::Imported;
 pub use intake::{Bounds, Order, Taken};
 pub use jobs::{Asked, JobRow, Moved, Origin, Step};
@@ -50,6 +53,7 @@ pub use segment::{Sealed, Segment};
 pub use verify::Checked;
 pub use writer::{Ticket, When};
 
+use keys::Wrapping;
 use writer::Writer;
 
 /// What a store works with.
@@ -75,6 +79,8 @@ pub struct Store {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     keys: Arc<dyn Keys>,
+    /// What wraps the sources since `rewrap`, instead of what the keys gave when it was opened.
+    newer: Mutex<Option<Wrapping>>,
     random: Mutex<Box<dyn Random + Send>>,
     patience: Duration,
     writer: Writer,
@@ -106,7 +112,8 @@ impl Store {
         let reader = reader(&path, patience)?;
         let (random, reader) = (Mutex::new(random), Mutex::new(reader));
         let unsigned = AtomicBool::new(false);
-        let store = Self { path, clock, keys, random, patience, writer, reader, unsigned };
+        let newer = Mutex::new(None);
+        let store = Self { path, clock, keys, newer, random, patience, writer, reader, unsigned };
         store.finish_erasures()?;
         Ok(store)
     }

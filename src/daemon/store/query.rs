@@ -10,7 +10,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::Store;
 use super::cells::touching;
-use super::record::{COLUMNS, Stored, read};
+use super::record::{COLUMNS, Stored, named, read};
 use crate::audit::{Fault, Kind, Link, Place};
 use crate::errors::{Error, Result, sql};
 
@@ -32,6 +32,22 @@ pub struct Query {
     pub before: Option<u64>,
     /// Most rows of the answer, at most `limits::AUDIT_ANSWER`.
     pub most: usize,
+}
+
+impl Query {
+    /// True for a row that is asked for; the database answers the same by its indexes.
+    #[must_use]
+    pub fn admits(&self, link: &Link) -> bool {
+        let entry = &link.row.entry;
+        self.from.is_none_or(|from| entry.at >= from)
+            && self.until.is_none_or(|until| entry.at < until)
+            && self.camera.as_ref().is_none_or(|camera| entry.camera.as_ref() == Some(camera))
+            && self.kind.is_none_or(|kind| entry.kind == kind)
+            && self.job.is_none_or(|job| entry.job == Some(job))
+            && self.before.is_none_or(|before| link.row.seq < before)
+            && self.who.as_ref().is_none_or(|who| named(entry).contains(who.as_str()))
+            && self.place.is_none_or(|place| touches(link, place))
+    }
 }
 
 impl Store {

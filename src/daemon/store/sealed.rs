@@ -14,6 +14,8 @@ use zeroize::Zeroizing;
 pub(super) type SourceKey = Zeroizing<[u8; 32]>;
 
 const NONCE: usize = 12;
+/// A key as it is wrapped once, in bytes: nonce, key, tag.
+const WRAPPED: usize = NONCE + 32 + 16;
 /// Largest portrait that is stored, in bytes; vault/store.rs refuses larger ones.
 const MOST: usize = 32 << 20;
 
@@ -39,12 +41,17 @@ pub(super) fn wrap(
     [&nonce[..], &sealed.expect("32 bytes are within the cipher's bound")].concat()
 }
 
-/// The key of a stored source; `None` when it was made for another source or machine.
+/// The key of a stored source; `None` when it was made for another source or machine. While the
+/// machine's key is being replaced it stands there twice, wrapped by the old and by the new one.
 pub(super) fn unwrap(
     wrapped: &[u8],
     identity: &IdentityId,
     wrapping: &[u8; 32],
 ) -> Option<SourceKey> {
+    wrapped.chunks(WRAPPED).find_map(|one| unwrap_one(one, identity, wrapping))
+}
+
+fn unwrap_one(wrapped: &[u8], identity: &IdentityId, wrapping: &[u8; 32]) -> Option<SourceKey> {
     let (nonce, sealed) = wrapped.split_first_chunk::<NONCE>()?;
     let aad = bound("source key", identity);
     let payload = Payload { msg: sealed, aad: &aad };
@@ -123,5 +130,11 @@ mod tests {
         assert_eq!(unwrap(&wrapped, &ada, &[8; 32]), None);
         assert_eq!(unwrap(&wrapped[..11], &ada, &machine), None);
         assert!(!wrapped.windows(4).any(|part| part == [3; 4]));
+        // Wrapped twice, either machine opens it, and no third one.
+        let twice =
+            [&wrapped[..], &wrap(&Zeroizing::new([3; 32]), &ada, &[8; 32], [1; 12])].concat();
+        for (machine, opens) in [([7; 32], true), ([8; 32], true), ([9; 32], false)] {
+            assert_eq!(unwrap(&twice, &ada, &machine).is_some(), opens);
+        }
     }
 }

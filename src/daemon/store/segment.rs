@@ -7,7 +7,7 @@
 //!            row n+1 "export", whose prev is hash n
 //! ```
 //! A kill before the transaction leaves a file that the next seal replaces; after it, all is done.
-//! Sealed files are never removed here: how long they are kept is their owner's to say.
+//! Sealed files are never removed here: history.rs throws old ones away when it is told to.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write as _};
@@ -15,7 +15,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use mien_base::clock::Wall;
-use mien_base::limits;
 use rusqlite::{Connection, params};
 use serde_json::json;
 
@@ -148,16 +147,6 @@ impl Store {
         Ok(Some(Sealed { file: path, statement }))
     }
 
-    /// True when so many rows stand in the database that they should be sealed.
-    ///
-    /// # Errors
-    /// `Store`.
-    pub fn is_full(&self) -> Result<bool> {
-        let conn = self.reader();
-        let range = between(&conn, None, None)?;
-        Ok(range.is_some_and(|(first, last)| last + 1 - first >= limits::AUDIT_SEGMENT))
-    }
-
     /// Segments that were sealed, oldest first.
     ///
     /// # Errors
@@ -188,7 +177,7 @@ impl Store {
 }
 
 /// Rows from the first to the last one between two times.
-fn between(
+pub(super) fn between(
     conn: &Connection,
     from: Option<Wall>,
     until: Option<Wall>,

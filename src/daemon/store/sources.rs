@@ -75,7 +75,7 @@ impl Store {
         });
         Ok(New {
             sealed: sealed::seal(record, portrait, &key),
-            wrapped: sealed::wrap(&key, &identity, self.keys.wrapping(), nonce),
+            wrapped: sealed::wrap(&key, &identity, &self.wrapping(), nonce),
             entry: Entry::new(kind, self.clock.wall(), body).about(&identity),
             enrolled: record.enrolled.0,
             consents: consents.to_vec(),
@@ -115,7 +115,7 @@ impl Store {
             let (path, why) = (self.path.clone(), format!("source `{id}`: {why}"));
             Error::Vault(mien_vault::Error::SourceDamaged { path, why })
         };
-        let key = sealed::unwrap(&wrapped, id, self.keys.wrapping())
+        let key = sealed::unwrap(&wrapped, id, &self.wrapping())
             .ok_or_else(|| damaged("its key is of another machine, or was changed"))?;
         let (record, portrait) = sealed::open(&content, id, &key).map_err(damaged)?;
         if record.identity != *id {

@@ -24,11 +24,11 @@ impl Scratch {
         Self(path, PATIENCE)
     }
 
-    fn store(&self) -> Store {
+    pub(super) fn store(&self) -> Store {
         self.store_at(Wall(1_800_000_000)).0
     }
 
-    fn store_at(&self, wall: Wall) -> (Store, Arc<ManualClock>) {
+    pub(super) fn store_at(&self, wall: Wall) -> (Store, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(wall));
         let keys = HomeKeys::open(&Home::at(&self.0), &mut SystemRandom, wall).unwrap();
         let parts = Parts {
@@ -77,11 +77,11 @@ pub(super) fn record(name: &str, seed: u64) -> SourceRecord {
     }
 }
 
-fn portrait(seed: u64) -> Vec<u8> {
+pub(super) fn portrait(seed: u64) -> Vec<u8> {
     [b"\x89PNG\r\n\x1a\n", &noise(seed, 60_000)[..]].concat()
 }
 
-fn consent(name: &str) -> ConsentRecord {
+pub(super) fn consent(name: &str) -> ConsentRecord {
     ConsentRecord {
         identity: name.parse().unwrap(),
         subject: "p-0417".to_owned(),
@@ -95,7 +95,7 @@ fn consent(name: &str) -> ConsentRecord {
     }
 }
 
-fn id(name: &str) -> IdentityId {
+pub(super) fn id(name: &str) -> IdentityId {
     name.parse().unwrap()
 }
 
@@ -107,7 +107,7 @@ fn kinds(store: &Store) -> Vec<Kind> {
     kinds
 }
 
-fn entry(n: u64) -> Entry {
+pub(super) fn entry(n: u64) -> Entry {
     Entry::new(Kind::Config, Wall(1_800_000_000 + n), json!({ "n": n }))
 }
 
@@ -502,7 +502,7 @@ fn a_rewritten_end_does_not_agree_with_its_signed_head() {
 }
 
 /// A made day of faces: five cameras, three people, boxes all over.
-fn day(n: u64) -> Entry {
+pub(super) fn day(n: u64) -> Entry {
     let at = Wall(1_800_000_000 + n * 7 % 86_400);
     let bytes = noise(n + 1, 8);
     let part = |i: usize| u16::from(bytes[i]) * 30;
@@ -573,6 +573,7 @@ fn a_query_finds_what_a_walk_over_all_rows_finds_newest_first() {
             most: 20,
         };
         let found = store.query(&query).unwrap();
+        assert!(all.iter().all(|link| query.admits(link) == matches(&query, link)), "{query:?}");
         let mut expected: Vec<&Link> = all.iter().filter(|link| matches(&query, link)).collect();
         expected.sort_by_key(|link| std::cmp::Reverse((link.row.entry.at, link.row.seq)));
         expected.truncate(20);
@@ -625,4 +626,50 @@ fn an_export_of_a_span_of_time_holds_and_is_recorded() {
     assert_eq!((found.rows, found.faults), (4, vec![]));
     assert!(kinds(&store).contains(&Kind::Export));
     assert!(store.export(&path, at(500), None).unwrap().is_none());
+}
+
+#[test]
+fn a_record_of_another_desk_counts_by_its_own_signature_once_that_desk_is_trusted() {
+    use mien_vault::sign::KeyPair;
+    use mien_vault::trust::{KeyRole, TrustStore, TrustedKey};
+    let scratch = Scratch::new();
+    let desk = KeyPair::from_seed(&[8; 32]);
+    let envelope = sign_consent(&consent("ada"), &desk);
+    let store = scratch.store();
+    store.put(&record("ada", 1), &portrait(1), None).unwrap();
+    let refused = store.grant_signed(&id("ada"), &envelope).unwrap_err();
+    assert!(refused.to_string().contains("no trusted key of role consent"), "{refused}");
+    drop(store);
+    let mut trust = TrustStore::open(&Home::at(&scratch.0)).unwrap();
+    trust
+        .add(TrustedKey {
+            public: desk.public(),
+            name: "desk".to_owned(),
+            roles: [KeyRole::Consent].into(),
+            added: Wall(1),
+            expires: None,
+            revoked: None,
+        })
+        .unwrap();
+    let store = scratch.store();
+    let elsewhere = store.grant_signed(&id("bob"), &envelope).unwrap_err();
+    assert!(elsewhere.to_string().contains("bob"), "{elsewhere}");
+    let changed = envelope.replacen("\"sig\":\"A", "\"sig\":\"B", 1);
+    let changed = if changed == envelope {
+        envelope.replacen("\"sig\":\"", "\"sig\":\"A", 1)
+    } else {
+        changed
+    };
+    assert!(store.grant_signed(&id("ada"), &changed).is_err());
+    let granted = store.grant_signed(&id("ada"), &envelope).unwrap();
+    assert_eq!(store.grant_signed(&id("ada"), &envelope).unwrap(), granted, "once");
+    let held = store.consents(Some(&id("ada"))).unwrap();
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].record, Ok((desk.id(), consent("ada"))));
+    assert_eq!(store.envelopes(&id("ada"), &granted).unwrap().0, envelope);
+    // It is taken back here like any other.
+    store.revoke(&id("ada"), None, Wall(1_800_000_000), "desk").unwrap();
+    let held = store.consents(Some(&id("ada"))).unwrap();
+    assert_eq!(held[0].record.as_ref().unwrap().1.revoked, Some(Wall(1_800_000_000)));
+    assert_eq!(kinds(&store), [Kind::Enrol, Kind::Grant, Kind::Revoke]);
 }

@@ -246,3 +246,22 @@ fn a_licence_that_forbids_commerce_is_refused_where_it_is_commerce() {
     let refused = bench.packages.install(&path, &mut log).unwrap_err();
     assert_eq!(refused.reason(), Some(Reason::LicenceForbids));
 }
+
+#[test]
+fn the_newest_version_of_full_precision_stays_for_int8_ones_to_be_measured_by() {
+    use crate::manifest::Precision;
+    let (bench, mut log) = (Bench::new(), Log::new());
+    bench.packages.install(&bench.pack("1.0.0", 1, b"full"), &mut log).unwrap();
+    let good = Bounds { cosine: Some(0.9), ..Bounds::default() };
+    for number in ["1.1.0", "1.2.0", "1.3.0"] {
+        let path = bench.pack_as(number, number.as_bytes(), |m| {
+            m.precision = Precision::Int8;
+            m.bounds = good;
+        });
+        bench.packages.install(&path, &mut log).unwrap();
+        bench.packages.activate(&id(), version(number), Some(&good), &mut log).unwrap();
+    }
+    let kept: Vec<String> =
+        bench.packages.list().unwrap().iter().map(|i| i.manifest.version.to_string()).collect();
+    assert_eq!(kept, ["1.0.0", "1.2.0", "1.3.0"]);
+}
