@@ -6,136 +6,17 @@
 mod clips;
 #[path = "fleet/support/mod.rs"]
 mod fleet;
+#[path = "fleet/site.rs"]
+mod site;
 mod support;
 
 use std::fs;
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command};
 use std::time::Duration;
 
-use fleet::Mosquitto;
 use serde_json::{Value, json};
-use support::{Bench, Ran, small_face};
-
-/// A daemon that is killed when the test ends before it does.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(bench: &Bench) -> Self {
-        let notify = bench.path("notify");
-        let _ = fs::remove_file(&notify);
-        let heard = UnixDatagram::bind(&notify).unwrap();
-        heard.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        let log = fs::File::create(bench.path("log")).unwrap();
-        let mut command = bench.mien(&["run", "--config", "mien.toml"]);
-        let child = command.env("NOTIFY_SOCKET", &notify).stderr(log).spawn().unwrap();
-        let daemon = Self(child);
-        let mut buffer = [0; 1024];
-        loop {
-            let n = heard.recv(&mut buffer).unwrap();
-            if String::from_utf8_lossy(&buffer[..n]).contains("READY=1") {
-                return daemon;
-            }
-        }
-    }
-
-    fn stop(mut self) -> i32 {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
-        self.0.wait().unwrap().code().unwrap_or(-1)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A device with its broker, and an operator whose key it trusts.
-struct Site {
-    device: Bench,
-    operator: Bench,
-    broker: Mosquitto,
-}
-
-impl Site {
-    fn new(device: Bench, more: &str) -> Self {
-        let operator = Bench::bare("operator");
-        let broker = Mosquitto::start(&operator.at);
-        let tls = broker.certificate("dev-1");
-        broker.certificate("operator");
-        fs::create_dir_all(device.path("in")).unwrap();
-        fs::create_dir_all(device.path("out")).unwrap();
-        let made = operator.run(&["key", "new", "ops", "--role", "operate"]);
-        assert_eq!(made.code, 0, "{}", made.err);
-        let public = made.out.lines().find_map(|line| line.strip_prefix("public: ")).unwrap();
-        let trust = ["key", "trust", public.trim(), "--name", "ops", "--role", "operate"];
-        assert_eq!(device.run(&trust).code, 0);
-        let config = format!(
-            "[telemetry]\nlog = \"plain\"\n[jobs]\ninputs = [\"in\"]\noutputs = [\"out\"]\n\
-             [fleet]\nbroker = \"mqtts://127.0.0.1:{}\"\nca = \"{}\"\ncertificate = \"{}\"\n\
-             key = \"{}\"\ndevice = \"dev-1\"\n{more}",
-            broker.port,
-            tls.ca.display(),
-            tls.certificate.display(),
-            tls.key.display(),
-        );
-        fs::write(device.path("mien.toml"), config).unwrap();
-        Self { device, operator, broker }
-    }
-
-    /// What the operator's `mien fleet …` says.
-    fn fleet(&self, args: &[&str]) -> Ran {
-        let files = self.broker.files("operator");
-        let text = |path: &Path| path.display().to_string();
-        let (url, ca) = (format!("mqtts://127.0.0.1:{}", self.broker.port), text(&files.ca));
-        let (certificate, key) = (text(&files.certificate), text(&files.key));
-        let reach = [
-            "--broker",
-            url.as_str(),
-            "--ca",
-            &ca,
-            "--certificate",
-            &certificate,
-            "--tls-key",
-            &key,
-            "--json",
-        ];
-        self.operator.run(&[&["fleet"], args, &reach[..]].concat())
-    }
-
-    /// Waits until the device is at the broker.
-    fn connected(&self) {
-        for _ in 0..300 {
-            let status = self.device.run(&["status", "--json"]).json();
-            if status["parts"]["jobs"]["fleet"]["connected"] == true {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("{}", fs::read_to_string(self.device.path("log")).unwrap());
-    }
-}
-
-/// The states of a job, as an operator saw them.
-fn states(ran: &Ran) -> Vec<String> {
-    let lines = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let mut states: Vec<String> =
-        lines.map(|line| line["job"]["state"].as_str().unwrap().to_owned()).collect();
-    states.dedup();
-    states
-}
-
-fn picture(site: &Site, name: &str) -> Value {
-    let path = site.device.path("in").join(name);
-    support::save(&path, &small_face(200));
-    let bytes = fs::read(&path).unwrap();
-    let sha256 = mien_vault::digest::of(&bytes);
-    json!({ "uri": format!("file:{}", path.display()), "sha256": sha256, "size": bytes.len() })
-}
+use site::{Daemon, Site, picture, states};
+use support::Bench;
 
 #[test]
 #[ignore = "needs mosquitto and models: tests/run installs and fetches them"]
@@ -252,4 +133,37 @@ fn a_clip_is_paused_goes_on_and_ends_after_its_daemon_was_killed() {
         mien_vault::digest::of(&fs::read(&output).unwrap())
     );
     assert!(job["attempt"].as_u64().unwrap() >= 2, "{job}");
+}
+
+#[test]
+#[ignore = "needs mosquitto: tests/run installs it"]
+fn a_connected_daemon_that_has_nothing_to_do_costs_little() {
+    let site = Site::new(Bench::bare("fleet-idle"), "");
+    let daemon = Daemon::start(&site.device);
+    site.connected();
+    // The first summary goes out with the greeting, the next ones once a minute.
+    std::thread::sleep(Duration::from_secs(5));
+    let proc = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", daemon.0.id())).unwrap();
+    let ticks = || -> u64 {
+        let stat = proc("stat");
+        let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+        fields.skip(11).take(2).map(|n| n.parse::<u64>().unwrap()).sum()
+    };
+    let wire = || {
+        let status = site.device.run(&["status", "--json"]).json();
+        let fleet = &status["parts"]["jobs"]["fleet"];
+        fleet["sent_bytes"].as_u64().unwrap() + fleet["received_bytes"].as_u64().unwrap()
+    };
+    let (bytes, cpu, watched) = (wire(), ticks(), 120);
+    std::thread::sleep(Duration::from_secs(watched));
+    let (bytes, cpu) = (wire() - bytes, ticks() - cpu);
+    let rollup = proc("smaps_rollup");
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    let pss_kib: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+    // A hundredth of a second is a tick.
+    let (hourly, percent) = (bytes * 3600 / watched, cpu as f64 / watched as f64);
+    println!("idle: PSS {pss_kib} KiB, CPU {percent:.2} %, {hourly} bytes an hour above TLS");
+    assert!(pss_kib <= 20 << 10, "{pss_kib} KiB");
+    assert!(percent < 1.0, "{percent} % of a core");
+    assert!(hourly < 40_000, "{hourly} bytes an hour");
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
         .map_err(|source| Error::Signal { source })?;
     let shop = Arc::new(Shop { home: home.clone(), store: store.clone(), clock: clock.clone() });
     let station = Station::start(
-        makes(&home, &store, &clock, House::new(&args.config, home.data(), &log)),
+        makes(&home, &store, &clock, House::new(&args.config, home.data(), &log, &store)),
         &config,
     )?;
     let handlers = BTreeMap::from([("job", station.clerk())]);

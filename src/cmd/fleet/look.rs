@@ -138,7 +138,16 @@ pub(super) fn twin(args: &TwinArgs) -> Result<()> {
             let answered = args.what == "set" && what == "twin/reported" && !retained;
             told.insert(what, value);
             if answered {
-                return out::json(&told["twin/reported"]);
+                let reported = &told["twin/reported"];
+                out::json(reported)?;
+                return match reported.get("refused") {
+                    None => Ok(()),
+                    Some(why) => {
+                        let words = |key: &str| why[key].as_str().unwrap_or_default().to_owned();
+                        let (reason, detail) = (words("reason"), words("detail"));
+                        Err(failed(format!("{} refuses it: {reason}: {detail}", args.device)))
+                    }
+                };
             }
         }
     }
@@ -146,9 +155,11 @@ pub(super) fn twin(args: &TwinArgs) -> Result<()> {
         return Err(failed(format!("{} does not answer", args.device)));
     }
     if args.what == "diff" {
-        let wanted = told.get("twin/desired").and_then(|d| d.get("version")).cloned();
-        let holds = told.get("twin/reported").and_then(|r| r.get("version")).cloned();
-        let (same, held) = (wanted == holds, json!({ "desired": wanted, "reported": holds }));
+        let of = |what: &str, key: &str| told.get(what).and_then(|told| told.get(key)).cloned();
+        let (wanted, holds) = (of("twin/desired", "version"), of("twin/reported", "version"));
+        let refused = of("twin/reported", "refused");
+        let same = wanted == holds && refused.is_none();
+        let held = json!({ "desired": wanted, "reported": holds, "refused": refused });
         out::json(&held)?;
         return if same { Ok(()) } else { Err(failed("they differ".to_owned())) };
     }

@@ -1,5 +1,6 @@
 //! One job: ordered, answered, steered.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mien_base::clock::Clock as _;
@@ -26,7 +27,7 @@ pub(super) fn submit(args: &FleetSubmitArgs) -> Result<()> {
     let many = args.to.contains('/');
     let patience = Duration::from_secs(args.job.expires + u64::from(document.timeout()));
     // What was retained before is of an earlier order, until the device says it is this one.
-    let mut answered = many;
+    let (mut answered, mut told) = (many, BTreeMap::new());
     loop {
         if link.clock.mono().0 >= patience {
             return Err(failed(format!("{id}: nothing was heard of it")));
@@ -46,6 +47,11 @@ pub(super) fn submit(args: &FleetSubmitArgs) -> Result<()> {
                 _ => continue,
             };
             answered = true;
+            // The answer and the state say the same.
+            let known = told.insert(device.clone(), (state.version, state.progress.clone()));
+            if known.is_some_and(|known| known == (state.version, state.progress.clone())) {
+                continue;
+            }
             tell(&device, &state, args.reach.json)?;
             if state.state.is_end() && !many {
                 return match state.state {

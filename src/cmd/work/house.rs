@@ -5,15 +5,17 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mien_daemon::config::Level;
+use mien_daemon::config::{Level, Pipeline};
 use mien_daemon::contract::{Document, Kind, Reason, Refusal};
 use mien_daemon::fleet::{Change, Device};
 use mien_daemon::jobs::{Executor, JobControl, Outcome};
-use mien_daemon::store::JobRow;
+use mien_daemon::store::{JobRow, Store};
 use mien_daemon::telemetry::Log;
+use mien_vault::SourceStore as _;
 use serde_json::{Map, Value, json};
 
-use super::{Done, unavailable};
+use super::rules::{self, Rule};
+use super::{Done, fault, unavailable};
 
 /// How often a job that waits looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -23,6 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct House {
     change: Change,
     log: Log,
+    store: Arc<Store>,
 }
 
 fn text<'a>(document: &'a Document, key: &str) -> &'a str {
@@ -41,8 +44,71 @@ fn level(word: &str) -> Option<Level> {
 
 impl House {
     /// Of the daemon with this configuration file and home.
-    pub(crate) fn new(path: &Path, home: &Path, log: &Log) -> Arc<Self> {
-        Arc::new(Self { change: Change::new(path, home), log: log.clone() })
+    pub(crate) fn new(path: &Path, home: &Path, log: &Log, store: &Arc<Store>) -> Arc<Self> {
+        let (change, log, store) = (Change::new(path, home), log.clone(), store.clone());
+        Arc::new(Self { change, log, store })
+    }
+
+    /// The pipeline of a job, and what is asked of it that can't be.
+    fn pipeline(&self, document: &Document) -> Result<Pipeline, Refusal> {
+        let name = text(document, "pipeline");
+        let pipelines = self.change.config()?.pipelines;
+        let pipeline = pipelines.into_iter().find(|pipeline| pipeline.name == name);
+        let pipeline = pipeline.ok_or_else(|| invalid("/params/pipeline", "is not configured"))?;
+        let camera = text(document, "camera");
+        if !camera.is_empty() && camera != pipeline.camera {
+            let detail = format!("the pipeline has camera `{}`", pipeline.camera);
+            return Err(invalid("/params/camera", detail));
+        }
+        if document.params.contains_key("deadline_ms") {
+            let detail = "this device takes each frame as soon as it can";
+            return Err(Refusal::at(Reason::Unavailable, "/params/deadline_ms", detail));
+        }
+        rules::admit(&rules_of(document)?)?;
+        Ok(pipeline)
+    }
+
+    /// Starts, stops or changes a pipeline, until the configuration is read again.
+    fn steer(&self, document: &Document) -> Done {
+        let pipeline = self.pipeline(document)?;
+        let mut asked = json!({ "name": pipeline.name });
+        match document.kind {
+            Kind::PipelineStart => asked["run"] = json!(true),
+            Kind::PipelineStop => asked["run"] = json!(false),
+            _ => {}
+        }
+        let rules = rules_of(document)?;
+        if !rules.is_empty() {
+            let enrolled = self.store.list().map_err(|error| fault(&error.into()))?;
+            let recipe = rules::recipe(&rules, &enrolled)?;
+            asked["recipe"] = serde_json::to_value(recipe).unwrap_or_default();
+        }
+        self.change.ask("steer", json!({ "pipeline": asked }))
+    }
+
+    /// What a camera delivers, as the pipeline that reads it knows.
+    fn probe(&self, document: &Document) -> Done {
+        let camera = text(document, "camera");
+        let config = self.change.config()?;
+        let readers: Vec<&str> = config
+            .pipelines
+            .iter()
+            .filter(|pipeline| pipeline.camera == camera)
+            .map(|pipeline| pipeline.name.as_str())
+            .collect();
+        let status = self.change.ask("status", Value::Null)?;
+        let all = status["pipelines"].as_array();
+        let reads = |pipeline: &&Value| {
+            pipeline["name"].as_str().is_some_and(|name| readers.contains(&name))
+                && !pipeline["delivers"].is_null()
+        };
+        let pipeline = all.into_iter().flatten().find(reads).ok_or_else(|| {
+            Refusal::at(Reason::NoCamera, "/params/camera", "no running pipeline gets frames of it")
+        })?;
+        Ok(json!({
+            "camera": camera, "pipeline": pipeline["name"], "delivers": pipeline["delivers"],
+            "fps": pipeline["fps"],
+        }))
     }
 
     /// Logs from this level on for a time, then as the configuration says.
@@ -68,7 +134,7 @@ impl House {
     /// How everything stands, without a name or a face.
     fn bundle(&self, control: &JobControl) -> Done {
         control.progress("asking", None);
-        let status = self.change.ask("status")?;
+        let status = self.change.ask("status", Value::Null)?;
         Ok(json!({ "bundle": { "status": status, "program": env!("CARGO_PKG_VERSION") } }))
     }
 
@@ -116,9 +182,36 @@ impl House {
     }
 }
 
+fn invalid(at: &str, detail: impl Into<String>) -> Refusal {
+    Refusal::at(Reason::InvalidRequest, at, detail)
+}
+
+fn rules_of(document: &Document) -> Result<Vec<Rule>, Refusal> {
+    let rules = document.params.get("rules").cloned().unwrap_or_else(|| json!([]));
+    serde_json::from_value(rules).map_err(|error| invalid("/params/rules", error.to_string()))
+}
+
 impl Executor for House {
     fn admit(&self, document: &Document) -> Result<(), Refusal> {
         match document.kind {
+            Kind::PipelineStart | Kind::PipelineStop | Kind::PipelineUpdate => {
+                self.pipeline(document).map(drop)
+            }
+            Kind::CameraProbe => {
+                let known = |name| self.change.config().map(|config| config.camera(name).is_some());
+                match known(text(document, "camera"))? {
+                    true => Ok(()),
+                    false => Err(invalid("/params/camera", "is not configured")),
+                }
+            }
+            Kind::ProfileActivate => {
+                let name = text(document, "profile");
+                let profiles = self.change.config()?.profiles;
+                match profiles.iter().any(|profile| profile.name == name) {
+                    true => Ok(()),
+                    false => Err(invalid("/params/profile", "is not configured")),
+                }
+            }
             Kind::ConfigUpdate => self.change.check(text(document, "config")),
             Kind::LogLevel if level(text(document, "filter")).is_none() => Err(Refusal::at(
                 Reason::InvalidRequest,
@@ -137,6 +230,12 @@ impl Executor for House {
                 control.progress("applying", None);
                 self.change.apply(text(document, "config"), &|| control.stop().is_some())
             }
+            Kind::PipelineStart | Kind::PipelineStop | Kind::PipelineUpdate => self.steer(document),
+            Kind::ProfileActivate => {
+                let name = text(document, "profile");
+                self.change.ask("steer", json!({ "profile": { "name": name } }))
+            }
+            Kind::CameraProbe => self.probe(document),
             Kind::LogLevel => self.log_level(document, control),
             Kind::DiagBundle => self.bundle(control),
             Kind::BenchmarkRun => self.benchmark(document, control),
@@ -168,7 +267,7 @@ impl Device for House {
     }
 
     fn health(&self) -> Option<Value> {
-        let status = self.change.ask("status").ok()?;
+        let status = self.change.ask("status", Value::Null).ok()?;
         let of = |pipeline: &Value| {
             let lags = pipeline["stats"]["lags"].as_array();
             let whole = lags.and_then(|lags| lags.last()).and_then(|lag| lag["p95"].as_f64());

@@ -297,6 +297,8 @@ pub struct Fleet {
     pub broker: (String, u16),
     /// `None` for a broker on this machine without TLS.
     pub tls: Option<Tls>,
+    /// Of the second connection, for the pools; `None`: as the first.
+    pub pool: Option<Tls>,
     /// The device in topics: 1 to 64 of `A-Za-z0-9_-`.
     pub device: String,
     /// First part of every topic.

@@ -251,6 +251,18 @@ pub(super) fn fleet(table: Section<'_, '_>) -> Option<Fleet> {
     } else {
         None
     };
+    // A broker that names clients by their certificates needs a second one for the pools.
+    let (certificate, key) = (table.path("pool_certificate"), table.path("pool_key"));
+    let pool = match (certificate, key) {
+        (Some(certificate), Some(key)) => {
+            tls.as_ref().map(|tls| Tls { certificate, key, ..tls.clone() })
+        }
+        (None, None) => None,
+        _ => {
+            table.refuse("pool_key", "pool_certificate and pool_key stand together".to_owned());
+            None
+        }
+    };
     let second = Duration::from_secs(1);
     let groups = table.texts("groups", limits::GROUPS, named, part).unwrap_or_default();
     let pools = table.texts("pools", limits::GROUPS, named, part).unwrap_or_default();
@@ -260,7 +272,7 @@ pub(super) fn fleet(table: Section<'_, '_>) -> Option<Fleet> {
     table.finish();
     let ((_, host, port), device) = broker.zip(device)?;
     let (broker, root) = ((host, port), root.unwrap_or_else(|| "mien/v1".to_owned()));
-    Some(Fleet { broker, tls, device, root, groups, pools, keep_alive, discovery, set })
+    Some(Fleet { broker, tls, pool, device, root, groups, pools, keep_alive, discovery, set })
 }
 
 /// Whether with TLS, host, port.

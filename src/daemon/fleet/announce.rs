@@ -112,6 +112,17 @@ pub(super) fn health(shared: &Shared) -> Option<Message> {
     Some(told(shared.topics().own("health"), &health, true, Some(HEALTH_LIFE)))
 }
 
+/// The signed end of the record.
+pub(super) fn head(shared: &Shared) -> Result<Option<Message>, Gone> {
+    let store = shared.jobs.store();
+    store.sign_head()?;
+    let topic = shared.topics().own("audit/head");
+    Ok(store.last_head()?.map(|envelope| Message {
+        payload: envelope.into_bytes(),
+        ..told(topic, &Value::Null, true, None)
+    }))
+}
+
 /// Says who is there, and tells again what the broker may have lost.
 pub(super) fn arrive(
     shared: &Shared,

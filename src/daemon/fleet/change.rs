@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use mien_base::error::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::config::Config;
@@ -44,7 +45,9 @@ impl Change {
     /// Of the daemon with this configuration file and home.
     #[must_use]
     pub fn new(path: &Path, home: &Path) -> Self {
-        Self { path: path.to_owned(), home: home.to_owned(), turn: Mutex::new(()) }
+        // As it is read: what is relative in it stands beside the file.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { path, home: home.to_owned(), turn: Mutex::new(()) }
     }
 
     /// The configuration as it stands in its file.
@@ -61,11 +64,16 @@ impl Change {
     ///
     /// # Errors
     /// `Unavailable`, `Internal`.
-    pub fn ask(&self, verb: &str) -> Result<Value, Refusal> {
+    pub fn ask(&self, verb: &str, args: Value) -> Result<Value, Refusal> {
         let socket = self.config()?.control.socket;
         let socket = socket.unwrap_or_else(|| self.home.join("control.sock"));
-        ask(&socket, verb, Value::Null)
-            .map_err(|error| Refusal::new(Reason::Internal, cut(&error.to_string())))
+        ask(&socket, verb, args).map_err(|error| {
+            let reason = match error.kind() {
+                ErrorKind::Unreachable | ErrorKind::Late => Reason::Internal,
+                other => Reason::of_error(other),
+            };
+            Refusal::new(reason, cut(&error.to_string()))
+        })
     }
 
     /// Reads a text as the configuration; what cuts the device off from its fleet can't be changed
@@ -90,13 +98,14 @@ impl Change {
     }
 
     fn unhealthy(&self) -> Result<Vec<String>, Refusal> {
-        let health = self.ask("health")?;
+        let health = self.ask("health", Value::Null)?;
         let reasons = health["reasons"].as_array().map_or(&[][..], Vec::as_slice);
         Ok(reasons.iter().filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
     fn reload(&self) -> Result<Value, Refusal> {
-        self.ask("reload").map_err(|refusal| Refusal { reason: Reason::CanaryFailed, ..refusal })
+        self.ask("reload", Value::Null)
+            .map_err(|refusal| Refusal { reason: Reason::CanaryFailed, ..refusal })
     }
 
     /// Applies it; after a fault the device is as it was. `stop` ends the watch early, as a fault.

@@ -99,6 +99,7 @@ impl From<&crate::config::Fleet> for Settings {
             key: tls.key.clone(),
         };
         let mut settings = Self::new(Broker { host, port, tls: config.tls.as_ref().map(files) });
+        settings.pool_tls = config.pool.as_ref().map(files);
         settings.keep_alive = u16::try_from(config.keep_alive.as_secs()).unwrap_or(u16::MAX);
         (settings.commands, settings.discovery) = (config.set, config.discovery);
         settings

@@ -128,7 +128,8 @@ impl Operator {
             .map(|rest| Filter {
                 filter: format!("{}/{rest}", self.root),
                 no_retained: false,
-                as_published: true,
+                // So that what comes with the flag was there before, and what comes without is news.
+                as_published: false,
                 no_local: true,
             })
             .collect();

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_secs(5);
 /// How often the device says how it stands.
 const HEALTH: Duration = Duration::from_secs(60);
+/// How often the end of the record is signed and told.
+const HEAD: Duration = Duration::from_secs(3600);
 /// Messages of QoS 1 that the broker may have on the way to us.
 const SLOTS: u16 = 8;
 /// How long what is on the way is waited for at the end.
@@ -147,9 +149,13 @@ fn carry(
     subscribe(shared, &mut client)?;
     let mut drain = Drain::new(shared, greeting)?;
     announce::arrive(shared, &mut drain, greeting, number)?;
-    let mut healthy: Option<Mono> = None;
+    let (mut healthy, mut signed): (Option<Mono>, Option<Mono>) = (None, None);
     loop {
         let now = shared.clock.mono();
+        if signed.is_none_or(|at| now.since(at) >= HEAD) {
+            signed = Some(now);
+            announce::head(shared)?.into_iter().for_each(|told| drain.now(told));
+        }
         if healthy.is_none_or(|at| now.since(at) >= HEALTH) {
             healthy = Some(now);
             announce::health(shared).into_iter().for_each(|told| drain.now(told));

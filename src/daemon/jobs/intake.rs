@@ -126,7 +126,12 @@ impl Inner {
                 self.changed();
                 Ok(job.told())
             }
-            Taken::Known(job) => Ok(job.told()),
+            Taken::Known(job) => {
+                // Who asks again may have missed it: a broker that was wiped has forgotten it.
+                self.store.tell_again(job.id()).wait()?;
+                self.told();
+                Ok(job.told())
+            }
             Taken::Refused(refusal) => {
                 self.refused("job", id.as_deref(), &refusal)?;
                 Err(refusal)

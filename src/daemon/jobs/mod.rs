@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mien_base::clock::{Clock, Wall};
+use mien_base::clock::{Clock, Mono, Wall};
 use mien_vault::random::Random;
 use serde_json::Value;
 
@@ -107,6 +107,8 @@ struct Live {
     running: BTreeMap<String, Run>,
     stopping: bool,
     dirty: bool,
+    /// When jobs of pools that wait last gave a sign of life.
+    beat: Option<Mono>,
     /// Rises with each change that somebody may want to see.
     generation: u64,
 }

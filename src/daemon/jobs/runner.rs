@@ -100,7 +100,15 @@ impl Inner {
         }
         let open = self.store.open_jobs(self.settings.bounds.open)?;
         let planned = {
-            let live = self.live();
+            let mut live = self.live();
+            let now = self.clock.mono();
+            if live.beat.is_none_or(|at| now.since(at) >= BEAT) {
+                live.beat = Some(now);
+                // Those that run say it themselves.
+                let waits =
+                    |job: &&JobRow| job.origin == Origin::Pool && job.state == State::Queued;
+                open.iter().filter(waits).for_each(|job| drop(self.store.tell_again(job.id())));
+            }
             let waits: Vec<Waits> = open
                 .iter()
                 .filter(|job| !live.running.contains_key(job.id()))

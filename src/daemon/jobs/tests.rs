@@ -228,8 +228,14 @@ fn the_same_document_again_gets_the_job_s_state_and_another_one_is_a_replay() {
     let document = bench.document("job-00000001", "do");
     bench.send(&document);
     bench.reaches("job-00000001", State::Succeeded);
+    // The broker has taken all of it, and then lost it.
+    let store = bench.jobs().store();
+    let sent = store.outbox(0, i64::MAX, 0, 100).unwrap().iter().map(|one| one.n).collect();
+    store.outbox_sent(sent).wait().unwrap();
+    assert!(bench.told("job-00000001").is_empty());
     let again = bench.send(&document).outcome.unwrap();
     assert_eq!((again.state, again.version), (State::Succeeded, 3));
+    assert_eq!(bench.told("job-00000001"), [State::Succeeded], "told again to who missed it");
     assert_eq!(bench.made.done.load(Ordering::SeqCst), 1);
     assert_eq!(bench.reason(&bench.document("job-00000001", "other")), Reason::Replayed);
     let mut old = bench.document("job-00000002", "do");

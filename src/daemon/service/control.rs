@@ -15,7 +15,7 @@ use mien_base::limits;
 use mien_base::report::Failure;
 use serde_json::Value;
 
-use super::protocol::{Answer, Request, read_line, write_line};
+use super::protocol::{Answer, Request, Steer, read_line, write_line};
 use super::{Handler, Status};
 use crate::errors::chain;
 use crate::{Error, Result};
@@ -38,6 +38,7 @@ pub struct Peer {
 #[derive(Debug)]
 pub(super) enum Order {
     Reload { by: Peer, answer: SyncSender<Answer> },
+    Steer { by: Peer, steer: Steer, answer: SyncSender<Answer> },
 }
 
 /// What connections answer from.
@@ -211,6 +212,17 @@ fn serve(
 }
 
 impl Desk {
+    /// Has the main loop do something.
+    fn order(&self, order: impl FnOnce(SyncSender<Answer>) -> Order) -> Answer {
+        let (give, take) = sync_channel(1);
+        if self.orders.try_send(order(give)).is_err() {
+            return Answer::failed(ErrorKind::Unreachable, "The daemon is busy or ending");
+        }
+        take.recv_timeout(LOOP).unwrap_or_else(|_| {
+            Answer::failed(ErrorKind::Late, "The daemon did not answer in time")
+        })
+    }
+
     fn answer(&self, peer: Peer, request: &Request) -> Answer {
         let starting = || Answer::failed(ErrorKind::Unreachable, "The daemon is still starting");
         let verb = request.verb.as_str();
@@ -221,16 +233,11 @@ impl Desk {
             "health" => self.board.status().map_or_else(starting, |status| {
                 Answer::Done(serde_json::to_value(&status.health).unwrap_or(Value::Null))
             }),
-            "reload" => {
-                let (give, take) = sync_channel(1);
-                let order = Order::Reload { by: peer, answer: give };
-                if self.orders.try_send(order).is_err() {
-                    return Answer::failed(ErrorKind::Unreachable, "The daemon is busy or ending");
-                }
-                take.recv_timeout(LOOP).unwrap_or_else(|_| {
-                    Answer::failed(ErrorKind::Late, "The daemon did not answer in time")
-                })
-            }
+            "reload" => self.order(|answer| Order::Reload { by: peer, answer }),
+            "steer" => match serde_json::from_value(request.args.clone()) {
+                Ok(steer) => self.order(|answer| Order::Steer { by: peer, steer, answer }),
+                Err(error) => Answer::failed(ErrorKind::Usage, format!("Not a steering: {error}")),
+            },
             _ => {
                 let first = verb.split('.').next().unwrap_or_default();
                 match self.handlers.get(first) {
@@ -245,8 +252,9 @@ impl Desk {
                         let known: String = parts.collect();
                         let verb: String =
                             verb.chars().take(40).flat_map(char::escape_debug).collect();
-                        let why =
-                            format!("`{verb}` is no verb; there are status, health, reload{known}");
+                        let why = format!(
+                            "`{verb}` is no verb; there are status, health, reload, steer{known}"
+                        );
                         Answer::failed(ErrorKind::Usage, why)
                     }
                 }

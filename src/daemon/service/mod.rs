@@ -32,7 +32,7 @@ pub use client::ask;
 pub use control::Peer;
 pub use keep::KeepRecord;
 pub use lock::Lock;
-pub use protocol::{Answer, Request};
+pub use protocol::{Answer, Request, Steer};
 pub use run::{Parts, Service};
 pub use status::Status;
 

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use mien_base::error::ErrorKind;
+use mien_base::recipe::Recipe;
 use mien_base::report::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,6 +16,23 @@ pub struct Request {
     pub verb: String,
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub args: Value,
+}
+
+/// How the daemon is to run otherwise than its file says, until that is read again: the arguments
+/// of the verb `steer`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
+pub enum Steer {
+    /// A pipeline runs or not, and by which recipe; what is not named stays.
+    Pipeline {
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<bool>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recipe: Option<Box<Recipe>>,
+    },
+    /// This profile holds, whatever the time.
+    Profile { name: String },
 }
 
 /// What is answered.

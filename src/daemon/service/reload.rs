@@ -1,10 +1,12 @@
 //! A new configuration: checked, applied where it differs, taken back as a whole when a part fails.
 
+use mien_base::error::ErrorKind;
+use mien_base::recipe::Recipe;
 use mien_base::report::Failure;
 use serde_json::{Value, json};
 
 use super::control::Peer;
-use super::protocol::Answer;
+use super::protocol::{Answer, Steer};
 use super::run::Service;
 use super::wanted::{self, Step};
 use crate::audit::Kind;
@@ -47,6 +49,25 @@ impl Service {
             "configuration refused; what was goes on"
         };
         self.own.notify.ready(line);
+        answer
+    }
+
+    /// Runs otherwise than the file says, until that is read again.
+    pub(super) fn steer(&mut self, steer: &Steer, by: Peer) -> Answer {
+        let mut new = self.config.clone();
+        if !steered(&mut new, steer) {
+            let why = "The configuration has no pipeline or profile of that name".to_owned();
+            return Answer::failed(ErrorKind::Usage, why);
+        }
+        let answer = match self.replace(new) {
+            Ok((_, changes)) => {
+                let body = json!({ "steered": name(steer), "changes": changes, "by": by.uid });
+                self.aside(Kind::Config, body.clone());
+                Answer::Done(body)
+            }
+            Err(error) => Answer::Failed(Failure { kind: error.kind(), message: chain(&error) }),
+        };
+        self.look();
         answer
     }
 
@@ -120,5 +141,43 @@ impl Service {
             }
         }
         Ok(())
+    }
+}
+
+fn name(steer: &Steer) -> &str {
+    match steer {
+        Steer::Pipeline { name, .. } | Steer::Profile { name } => name,
+    }
+}
+
+/// Changes a configuration in memory; false when there is nothing of that name.
+fn steered(config: &mut Config, steer: &Steer) -> bool {
+    match steer {
+        Steer::Pipeline { name, run, recipe } => {
+            let profiles = config.profiles.iter_mut();
+            let there = profiles.filter_map(|profile| profile.pipelines.get_mut(name));
+            let base = config.pipelines.iter_mut().filter(|pipeline| pipeline.name == *name);
+            let mut found = false;
+            for pipeline in base.chain(there) {
+                found = true;
+                pipeline.enabled = run.unwrap_or(pipeline.enabled);
+                if let Some(recipe) = recipe {
+                    // The mark is the device's, whoever writes the recipe.
+                    let mark = pipeline.recipe.mark.clone();
+                    pipeline.recipe = Recipe { mark, ..(**recipe).clone() };
+                }
+            }
+            found
+        }
+        Steer::Profile { name } => {
+            let at = config.profiles.iter().position(|profile| profile.name == *name);
+            let Some(at) = at else { return false };
+            let mut profile = config.profiles.remove(at);
+            // From its beginning to its beginning is all day.
+            profile.to = profile.from;
+            profile.days.clear();
+            config.profiles.insert(0, profile);
+            true
+        }
     }
 }

@@ -141,8 +141,14 @@ impl Service {
         let look = self.own.notify.period().map_or(LOOK, |period| period.min(LOOK));
         let mut looked = self.own.clock.mono();
         while !self.own.stop.load(Ordering::Relaxed) {
-            if let Ok(Order::Reload { by, answer }) = self.orders.recv_timeout(TICK) {
-                let done = self.reload(Some(by));
+            let (done, answer) = match self.orders.recv_timeout(TICK) {
+                Ok(Order::Reload { by, answer }) => (Some(self.reload(Some(by))), Some(answer)),
+                Ok(Order::Steer { by, steer, answer }) => {
+                    (Some(self.steer(&steer, by)), Some(answer))
+                }
+                Err(_) => (None, None),
+            };
+            if let (Some(done), Some(answer)) = (done, answer) {
                 // Who asked may have gone.
                 let _ = answer.try_send(done);
             }

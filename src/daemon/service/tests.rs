@@ -127,7 +127,7 @@ fn it_starts_answers_and_ends_in_order() {
         let failed = ask("echo.x").unwrap_err();
         assert_eq!(failed.kind(), mien_base::error::ErrorKind::Io);
         let unknown = ask("stauts").unwrap_err().to_string();
-        assert!(unknown.contains("status, health, reload, echo.*"), "{unknown}");
+        assert!(unknown.contains("status, health, reload, steer, echo.*"), "{unknown}");
     });
     assert_eq!(bench.noted.told(), ["start a", "start b", "stop b", "stop a"]);
     assert_eq!((bench.rows(Kind::Start), bench.rows(Kind::Stop)), (1, 1));
@@ -293,4 +293,29 @@ fn the_record_is_sealed_by_itself_while_the_service_runs() {
     Box::new(kept).stop();
     assert_eq!(bench.store.sealed().unwrap().len(), 1);
     assert_eq!(bench.store.verify().unwrap().faults, []);
+}
+
+#[test]
+fn steering_holds_until_the_file_is_read_again() {
+    let bench = Bench::new(&text(&["a", "b"]));
+    let service = bench.service(Notify::of(|_| None, 0), Arc::new(SystemClock::start()));
+    let thread = std::thread::Builder::new().spawn(move || service.run()).unwrap();
+    let steer = |steer: Value| ask(&bench.socket(), "steer", steer);
+    let pipeline = |name: &str, run: bool| json!({ "pipeline": { "name": name, "run": run } });
+    assert_eq!(steer(pipeline("a", false)).unwrap()["changes"], json!([{ "stopped": "a" }]));
+    assert_eq!(steer(pipeline("a", false)).unwrap()["changes"], json!([]));
+    assert_eq!(steer(pipeline("a", true)).unwrap()["changes"], json!([{ "started": "a" }]));
+    let recipe = serde_json::to_value(mien_base::recipe::Recipe {
+        action: mien_base::recipe::Action::Pass,
+        ..Default::default()
+    });
+    let other = json!({ "pipeline": { "name": "b", "recipe": recipe.unwrap() } });
+    assert_eq!(steer(other).unwrap()["changes"], json!([{ "applied": "b" }]));
+    assert!(steer(pipeline("c", true)).is_err());
+    assert!(steer(json!({ "profile": { "name": "c" } })).is_err());
+    assert!(steer(json!({ "shell": { "name": "c" } })).is_err());
+    let done = ask(&bench.socket(), "reload", Value::Null).unwrap();
+    assert_eq!(done["changes"], json!([{ "applied": "b" }]), "as the file says");
+    bench.stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap().unwrap();
 }

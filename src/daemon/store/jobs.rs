@@ -333,6 +333,20 @@ impl Store {
         self.write(When::Now, move |conn| step(conn, &tellers, &to)).wait()
     }
 
+    /// Tells a job's state once more, as a sign of life.
+    pub fn tell_again(&self, id: &str) -> Ticket<()> {
+        let (id, now) = (id.to_owned(), self.clock.wall());
+        self.writer.write(When::Soon, move |conn| {
+            match find(conn, &id)?.filter(|job| !job.topic.is_empty()) {
+                Some(job) => {
+                    let draft = job.told().draft(job.topic.clone(), Class::Latest);
+                    outbox::put(conn, &draft, None, now)
+                }
+                None => Ok(()),
+            }
+        })
+    }
+
     /// Notes how far a running job is, and tells it when there is a way.
     pub fn note_progress(&self, id: &str, progress: Progress) -> Ticket<()> {
         let (id, now) = (id.to_owned(), self.clock.wall());
@@ -382,6 +396,15 @@ impl Store {
     /// `Store`.
     pub fn audit_end(&self) -> Result<(u64, crate::audit::Hash)> {
         record::end(&self.reader())
+    }
+
+    /// The newest signed end of the record, as its envelope.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub fn last_head(&self) -> Result<Option<String>> {
+        let last = "SELECT envelope FROM audit_head ORDER BY seq DESC LIMIT 1";
+        self.reader().query_row(last, [], |row| row.get(0)).optional().map_err(sql("be read"))
     }
 
     /// A job by its id.

@@ -325,7 +325,9 @@ pub fn document(device: &str, id: &str, kind: &str, params: &Value, seq: u64) ->
 
 /// Parameters of a kind, as an example of the contract has them.
 pub fn example(kind: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contract/examples");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = here.ancestors().map(|at| at.join("contract/examples")).find(|at| at.is_dir());
+    let path = path.expect("the contract stands at the root of the repository");
     let text = fs::read_to_string(path.join(format!("{kind}.json"))).unwrap();
     serde_json::from_str::<Value>(&text).unwrap()["params"].clone()
 }
