@@ -13,9 +13,8 @@ use mien_media::clip::{FrameSource, Timing};
 use mien_media::mp4::{self, Finish};
 use mien_media::open;
 use mien_pixels::i420::I420;
-use support::{Folder, ffmpeg, remake, times};
+use support::{Folder, SHORT as SOURCE, ffmpeg, refused, remake, times};
 
-const SOURCE: &str = "-f lavfi -i testsrc2=s=176x144:r=25:d=1";
 const TONE: &str = "-f lavfi -i sine=f=440:d=3";
 const H264: &str = "-pix_fmt yuv420p -c:v libx264";
 
@@ -32,24 +31,7 @@ fn find(bytes: &[u8], kind: &[u8; 4]) -> usize {
 #[ignore = "needs ffmpeg: tests/run installs it"]
 fn what_is_not_read_is_refused_by_name_with_the_command_that_converts_it() {
     let folder = Folder::new("refused");
-    for (made, name, words) in [
-        ("-c:v libx265 -x265-params log-level=none", "hevc.mp4", "HEVC (H.265)"),
-        ("-c:v libx265 -x265-params log-level=none -tag:v hvc1", "hevc.mov", "HEVC (H.265)"),
-        ("-c:v libaom-av1 -cpu-used 8 -frames:v 3", "av1.mp4", "AV1"),
-        ("-c:v libvpx-vp9 -deadline realtime -frames:v 5", "vp9.mp4", "VP9"),
-        ("-c:v mpeg4", "mpeg4.mp4", "MPEG-4 part 2"),
-        ("-c:v prores_ks", "prores.mov", "ProRes"),
-        ("-c:v mjpeg", "mjpeg.mov", "Motion JPEG"),
-        ("-c:v libx264 -pix_fmt yuv420p10le", "ten.mp4", "10 bits a sample"),
-        ("-c:v libx264 -pix_fmt yuv422p", "422.mp4", "4:2:2"),
-        ("-c:v libx264 -pix_fmt yuv444p", "444.mp4", "4:4:4"),
-        ("-c:v libx264 -pix_fmt gray", "grey.mp4", "4:0:0"),
-        ("-c:v libx264 -pix_fmt yuv420p -flags +ildct+ilme", "fields.mp4", "Interlaced H.264"),
-        ("-c:v libx264 -pix_fmt yuv420p", "clip.mkv", "Matroska or WebM"),
-        ("-c:v libx264 -pix_fmt yuv420p", "clip.avi", "AVI"),
-        ("-c:v libx264 -pix_fmt yuv420p", "clip.ts", "MPEG transport stream"),
-        ("-c:v libx264 -pix_fmt yuv420p", "clip.h264", "without a container"),
-    ] {
+    for (made, name, words) in refused() {
         let path = folder.file(name);
         ffmpeg(&format!("{SOURCE} {made}"), &path);
         let error = read(&path).err().unwrap_or_else(|| panic!("{name} is read"));

@@ -110,3 +110,127 @@ pub fn remake(input: &Path, folder: &Folder, out: &Path) -> Result<Made> {
     assert_eq!(summary.bytes, fs::metadata(out).unwrap().len());
     Ok(Made { info, times, frames: summary.frames })
 }
+
+/// What each sound packet holds and when it is heard.
+pub fn sound(path: &Path) -> Vec<String> {
+    let count = probe(path, "a", "stream=codec_type").matches("audio").count();
+    (0..count)
+        .map(|track| {
+            let map = format!("0:a:{track}");
+            let path = path.to_str().unwrap();
+            let args = ["-v", "error", "-copyts", "-i", path, "-map", &map, "-c", "copy"];
+            let text =
+                run("ffmpeg", &[&args[..], &["-f", "framehash", "-hash", "md5", "-"]].concat());
+            // Without durations: for fragments ffmpeg states the codec's, not the file's.
+            let fields = |line: &str| {
+                let f: Vec<_> = line.split(',').map(str::trim).collect();
+                format!("{},{},{},{}", f[1], f[2], f[4], f[5])
+            };
+            let packets = text.lines().filter(|line| !line.starts_with('#')).map(fields);
+            let stream = probe(path.as_ref(), &format!("a:{track}"), "stream=codec_name,start_pts");
+            packets.fold(stream, |all, line| all + &line + "\n")
+        })
+        .collect()
+}
+
+/// Size, aspect, colour and rotation.
+pub fn side(path: &Path) -> String {
+    probe(
+        path,
+        "v:0",
+        "stream=width,height,sample_aspect_ratio,color_range,color_space:stream_side_data=rotation",
+    )
+    .replace("N/A", "1:1")
+}
+
+const SOURCE: &str = "-f lavfi -i testsrc2=s=352x288:r=30:d=2";
+const NOISE: &str = "-vf noise=alls=6:allf=t";
+const TONE: &str = "-f lavfi -i sine=f=440:d=2";
+const TONE2: &str = "-f lavfi -i sine=f=880:r=22050:d=2";
+const X264: &str = "-pix_fmt yuv420p -c:v libx264 -preset fast";
+
+/// Name, how it is made. `@` is the clip before it.
+fn clips() -> Vec<(&'static str, String)> {
+    let x = |extra: &str| format!("{SOURCE} {NOISE} {X264} {extra}");
+    let y = |extra: &str| format!("{SOURCE} {TONE} {NOISE} {X264} -c:a aac {extra}");
+    vec![
+        ("baseline", x("-profile:v baseline")),
+        ("main, B-frames", x("-profile:v main -bf 3")),
+        ("high, B-pyramid, 8 references", x("-profile:v high -bf 8 -refs 8 -g 250")),
+        ("high, no B-frames", x("-bf 0")),
+        ("open GOP", x("-g 20 -x264-params open-gop=1")),
+        ("temporal direct", x("-bf 3 -x264-params direct=temporal")),
+        ("interlace-free PAFF off, 4 slices", x("-x264-params slices=4")),
+        ("all intra, no stss", x("-g 1")),
+        ("faststart, sound", y("-movflags +faststart")),
+        ("index at the end, sound", y("")),
+        ("fragments", y("-movflags frag_keyframe+empty_moov+default_base_moof -g 15")),
+        ("fragments of old", y("-movflags frag_keyframe -g 15")),
+        ("a fragment a frame", x("-bf 0 -movflags frag_every_frame+empty_moov")),
+        ("ctts of version 1", y("-movflags negative_cts_offsets -bf 2")),
+        ("no edit list", y("-use_editlist 0 -bf 2")),
+        ("QuickTime, PCM", format!("{SOURCE} {TONE} {NOISE} {X264} -c:a pcm_s16le -f mov")),
+        ("QuickTime, ALAC", format!("{SOURCE} {TONE} {NOISE} {X264} -c:a alac -f mov")),
+        ("two sound tracks", format!(
+            "{SOURCE} {TONE} {TONE2} -map 0 -map 1 -map 2 {NOISE} {X264} -c:a:0 aac -c:a:1 ac3 -ar:a:1 48000"
+        )),
+        ("no sound", x("-an")),
+        ("size 202x178", "-f lavfi -i testsrc2=s=202x178:r=25:d=1 -pix_fmt yuv420p -c:v libx264".into()),
+        ("size 1920x1080", "-f lavfi -i testsrc2=s=1920x1080:r=25:d=0.4 -pix_fmt yuv420p -c:v libx264 -preset ultrafast".into()),
+        ("size 16x16", "-f lavfi -i testsrc2=s=16x16:r=25:d=1 -pix_fmt yuv420p -c:v libx264".into()),
+        ("30000/1001 a second", "-f lavfi -i testsrc2=s=176x144:r=30000/1001:d=3 -pix_fmt yuv420p -c:v libx264".into()),
+        ("variable rate", format!("{SOURCE} -vf setpts=(N*N/9+N)/(30*TB) -vsync vfr {X264} -video_track_timescale 90000")),
+        ("variable rate, no B-frames, sound", format!("{SOURCE} {TONE} -vf setpts=(N*N/9+N)/(30*TB) -vsync vfr {X264} -bf 0 -c:a aac -video_track_timescale 90000")),
+        ("video half a second late", format!("{TONE} -itsoffset 0.5 {SOURCE} -map 1:v -map 0:a {NOISE} {X264} -c:a aac")),
+        ("sound half a second late", format!("{SOURCE} -itsoffset 0.5 {TONE} -map 0:v -map 1:a {NOISE} {X264} -c:a aac")),
+        ("sample aspect 4:3", x("-aspect 16:9")),
+        ("BT.709, full range", x("-colorspace bt709 -color_primaries bt709 -color_trc bt709 -color_range pc -movflags write_colr")),
+        ("1 frame", "-f lavfi -i testsrc2=s=64x64:r=25 -frames:v 1 -pix_fmt yuv420p -c:v libx264".into()),
+        ("1 hour of black", "-f lavfi -i color=black:s=64x64:r=1:d=3600 -pix_fmt yuv420p -c:v libx264 -g 600".into()),
+    ]
+}
+
+/// What clips are made of that are refused.
+pub const SHORT: &str = "-f lavfi -i testsrc2=s=176x144:r=25:d=1";
+
+/// How it is made, its file, and what it is called when it is refused.
+pub fn refused() -> Vec<(&'static str, &'static str, &'static str)> {
+    vec![
+        ("-c:v libx265 -x265-params log-level=none", "hevc.mp4", "HEVC (H.265)"),
+        ("-c:v libx265 -x265-params log-level=none -tag:v hvc1", "hevc.mov", "HEVC (H.265)"),
+        ("-c:v libaom-av1 -cpu-used 8 -frames:v 3", "av1.mp4", "AV1"),
+        ("-c:v libvpx-vp9 -deadline realtime -frames:v 5", "vp9.mp4", "VP9"),
+        ("-c:v mpeg4", "mpeg4.mp4", "MPEG-4 part 2"),
+        ("-c:v prores_ks", "prores.mov", "ProRes"),
+        ("-c:v mjpeg", "mjpeg.mov", "Motion JPEG"),
+        ("-c:v libx264 -pix_fmt yuv420p10le", "ten.mp4", "10 bits a sample"),
+        ("-c:v libx264 -pix_fmt yuv422p", "422.mp4", "4:2:2"),
+        ("-c:v libx264 -pix_fmt yuv444p", "444.mp4", "4:4:4"),
+        ("-c:v libx264 -pix_fmt gray", "grey.mp4", "4:0:0"),
+        ("-c:v libx264 -pix_fmt yuv420p -flags +ildct+ilme", "fields.mp4", "Interlaced H.264"),
+        ("-c:v libx264 -pix_fmt yuv420p", "clip.mkv", "Matroska or WebM"),
+        ("-c:v libx264 -pix_fmt yuv420p", "clip.avi", "AVI"),
+        ("-c:v libx264 -pix_fmt yuv420p", "clip.ts", "MPEG transport stream"),
+        ("-c:v libx264 -pix_fmt yuv420p", "clip.h264", "without a container"),
+    ]
+}
+
+/// Makes each clip in turn.
+pub fn every(folder: &Folder, mut each: impl FnMut(&str, &Path)) {
+    for (name, made) in clips() {
+        let input = folder.file(if made.ends_with("-f mov") { "in.mov" } else { "in.mp4" });
+        ffmpeg(&made, &input);
+        each(name, &input);
+    }
+    for turn in ["90", "180", "270"] {
+        let (flat, input) = (folder.file("flat.mp4"), folder.file("turned.mp4"));
+        ffmpeg(&format!("{SOURCE} {NOISE} {X264}"), &flat);
+        ffmpeg(&format!("-i {} -c copy -metadata:s:v rotate={turn}", flat.display()), &input);
+        each(&format!("turned by {turn}"), &input);
+    }
+    let flat = folder.file("long.mp4");
+    ffmpeg(&format!("{SOURCE} {TONE} {NOISE} {X264} -g 20 -c:a aac"), &flat);
+    let input = folder.file("cut.mp4");
+    ffmpeg(&format!("-ss 0.5 -i {} -c copy", flat.display()), &input);
+    each("edit list with an offset", &input);
+}
