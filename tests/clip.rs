@@ -47,6 +47,23 @@ fn the_same_clip_twice_gives_the_same_marked_bytes() {
 
 #[test]
 #[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn a_clip_in_which_nobody_is_says_that_its_marks_say_more() {
+    let bench = Bench::new("clip-nobody");
+    clips::write(&bench.path("in.y4m"), &clips::empty(70));
+    bench.enrol("astronaut", &picture("astronaut.png"));
+    for how in [["--swap", "astronaut"], ["--anonymise", "blur"]] {
+        let args = [&["process", "in.y4m", "-o", "out.mp4", "--json"], &how[..]].concat();
+        let ran = run(&bench, &args);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let clip = &ran.json()["clips"][0]["report"];
+        assert_eq!((clip["faces"].as_u64(), clip["frames"].as_u64()), (Some(0), Some(70)));
+        let reasons = clip["marks"]["reasons"].to_string();
+        assert!(reasons.contains("no face was altered"), "{reasons}");
+    }
+}
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
 fn raw_frames_go_through_pipes_as_they_go_through_files() {
     let bench = Bench::new("clip-pipe");
     let raw = clips::wandering(20);

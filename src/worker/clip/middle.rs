@@ -173,7 +173,9 @@ impl<B: Backend> Middle<'_, B> {
             self.cut(&passage, Vec::new(), true)?;
         }
         passage.encode.send(ToEncode::End).map_err(|_| Halt::Encode)?;
-        let marks = merged(&passage.before, self.marker.marks());
+        let mut marks = merged(&passage.before, self.marker.marks());
+        let overstated = passage.tally.overstated(self.marker.declared());
+        marks.reasons.extend(overstated.map(str::to_owned));
         Ok((passage.tally, marks))
     }
 

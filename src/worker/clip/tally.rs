@@ -7,6 +7,7 @@ use mien_base::id::IdentityId;
 use mien_base::limits;
 use mien_base::report::{ClipMarks, ClipReport, StageCost};
 use mien_face::clip::FrameReport;
+use mien_face::mark::Altered;
 use serde::{Deserialize, Serialize};
 
 /// Counts of everything that was written. Counting what is known already allocates nothing.
@@ -18,6 +19,9 @@ pub(super) struct Tally {
     tracks: u64,
     detected: u64,
     covered: u64,
+    /// Frames in which faces were hidden at most, and in which faces were made.
+    masked: u64,
+    generated: u64,
     identities: BTreeMap<IdentityId, u64>,
     done: BTreeMap<String, u64>,
     reasons: BTreeMap<String, u64>,
@@ -46,6 +50,8 @@ impl Tally {
         self.faces += report.faces.len() as u64;
         self.detected += u64::from(report.detected);
         self.covered += u64::from(report.covered.is_some());
+        self.masked += u64::from(report.altered == Altered::Masked);
+        self.generated += u64::from(report.altered == Altered::Generated);
         report.covered.iter().for_each(|why| count(&mut self.reasons, why));
         for face in &report.faces {
             self.tracks = self.tracks.max(face.track.into());
@@ -61,6 +67,18 @@ impl Tally {
                     None => {}
                 }
             }
+        }
+    }
+
+    /// What must be said when the marks, which stand from the first frame on, say more than was
+    /// done by the last.
+    pub(super) fn overstated(&self, declared: Altered) -> Option<&'static str> {
+        match (declared, self.generated, self.masked) {
+            (Altered::Nothing, ..) | (Altered::Generated, 1.., _) | (Altered::Masked, _, 1..) => {
+                None
+            }
+            (_, _, 0) => Some("the marks say what was asked for: no face was altered"),
+            _ => Some("the marks say what was asked for: faces were hidden, none was made"),
         }
     }
 
@@ -112,7 +130,6 @@ impl Tally {
 mod tests {
     use super::*;
     use mien_face::clip::TrackedFace;
-    use mien_face::mark::Altered;
     use mien_face::subject::Landmarks5;
     use mien_pixels::geometry::{Point, Rect};
 
@@ -147,6 +164,30 @@ mod tests {
         assert_eq!((report.frames, report.faces, report.tracks, report.seconds), (2, 3, 2, 2.0));
         assert_eq!(report.done, [("blur:0.3".to_owned(), 1), ("solid".to_owned(), 2)]);
         assert_eq!(report.identities, [("ada".parse().unwrap(), 2)]);
+    }
+
+    #[test]
+    fn marks_that_say_more_than_was_done_are_told_of() {
+        let (none, hidden, made) = (Altered::Nothing, Altered::Masked, Altered::Generated);
+        for (frames, declared, told) in [
+            (vec![none, none], made, Some("no face was altered")),
+            (vec![none, none], hidden, Some("no face was altered")),
+            (vec![none, hidden], made, Some("none was made")),
+            (vec![none, hidden], hidden, None),
+            (vec![none, made], made, None),
+            (vec![none], none, None),
+        ] {
+            let mut tally = Tally::default();
+            for altered in &frames {
+                tally.frame(&FrameReport { altered: *altered, ..report(&[]) }, 1);
+            }
+            let said = tally.overstated(declared);
+            assert!(
+                said.is_some() == told.is_some()
+                    && told.is_none_or(|told| said.is_some_and(|said| said.contains(told))),
+                "{frames:?} {declared:?}: {said:?}"
+            );
+        }
     }
 
     #[test]
