@@ -149,7 +149,7 @@ pub struct ClipVerdict {
     pub frames: u64,
     /// GOPs that were looked at: all of a short clip, some spread over a long one.
     pub gops: u64,
-    /// GOPs from which the payload was read, or whose frames agree with what was read from others.
+    /// GOPs from which the payload was read.
     pub marked: u64,
     /// GOPs from which another payload was read.
     pub others: u64,

@@ -180,7 +180,6 @@ impl Clip {
             label.lay(&mut image);
         }
         let (labelled, bits) = (label.is_some(), self.payload().bits());
-        self.residual.follow(image.y());
         let renew = idr || self.held != Some(bits);
         if renew {
             let psnr = self.residual.compute(image.y(), bits);

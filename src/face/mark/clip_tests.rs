@@ -70,11 +70,11 @@ fn every_frame_carries_label_and_payload() {
         assert!(likeness(marked.image(), Turn::None, Altered::Generated) > 0.9, "{number}");
         reader.push(marked.image().y());
         if number % 10 == 9 {
-            assert_eq!(reader.finish(), Some(payload.bits()));
+            assert_eq!(reader.finish().map(|r| r.payload), Some(payload.bits()));
         }
     }
     let marks = clip.marks();
-    assert!(marks.visible && marks.psnr > 42.0, "{marks:?}");
+    assert!(marks.visible && marks.psnr > 45.0, "{marks:?}");
     assert_eq!((marks.gops, marks.marked), (3, 3));
     assert_eq!(marks.payload, payload.hex());
     let record = clip.record(None).unwrap();
@@ -115,7 +115,7 @@ fn a_frame_that_was_altered_more_than_declared_raises_the_marks() {
     let mut reader = Reader::new(size, COLOUR.range);
     let mut says = |frame: &MarkedFrame| {
         reader.push(frame.image().y());
-        reader.finish().and_then(Payload::parse).map(|p| p.altered)
+        reader.finish().and_then(|r| Payload::parse(r.payload)).map(|p| p.altered)
     };
     assert_eq!(says(&first), Some(Altered::Nothing));
     for number in 1..4 {

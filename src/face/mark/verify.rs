@@ -136,8 +136,13 @@ impl ClipCheck {
         if std::mem::take(&mut self.held) == 0 {
             return;
         }
-        // What it says is known at the end: weak ones are compared with the others.
-        let _ = self.reader.finish();
+        match self.reader.finish() {
+            Some(reading) => *self.payloads.entry(reading.payload).or_default() += 1,
+            None if self.found.unmarked.len() < limits::CLIP_LISTED => {
+                self.found.unmarked.push(self.found.gops);
+            }
+            None => {}
+        }
         self.found.gops += 1;
     }
 
@@ -146,15 +151,6 @@ impl ClipCheck {
     #[must_use]
     pub fn finish(mut self, record: Option<Option<&str>>) -> Verdict {
         self.end_gop();
-        for (gop, payload) in (0..).zip(self.reader.all()) {
-            match payload {
-                Some(payload) => *self.payloads.entry(*payload).or_default() += 1,
-                None if self.found.unmarked.len() < limits::CLIP_LISTED => {
-                    self.found.unmarked.push(gop);
-                }
-                None => {}
-            }
-        }
         let most = self.payloads.iter().max_by_key(|(_, times)| **times);
         let bits = most.map(|(bits, _)| *bits);
         self.found.marked = most.map_or(0, |(_, times)| *times);

@@ -36,12 +36,12 @@ fn a_gop_is_read_back_although_the_picture_moves() {
                 let mut luma = scene(size, 3 + gop, (frame as f32 * 0.8, frame as f32 * 0.3));
                 if frame == 0 {
                     let psnr = residual.compute(luma.view(), PAYLOAD + gop);
-                    assert!(psnr > 42.0, "{w}x{h} {psnr}");
+                    assert!(psnr > 45.0, "{w}x{h} {psnr}");
                 }
                 residual.add(&mut luma.view_mut());
                 reader.push(luma.view());
             }
-            assert_eq!(reader.finish(), Some(PAYLOAD + gop), "{w}x{h}");
+            assert_eq!(reader.finish().map(|r| r.payload), Some(PAYLOAD + gop), "{w}x{h}");
             assert_eq!(reader.finish(), None, "nothing is left of the last GOP");
         }
     }
@@ -64,7 +64,7 @@ fn what_moves_takes_only_its_own_bits() {
         }
         residual.add(&mut luma.view_mut());
         reader.push(luma.view());
-        assert_eq!(reader.finish(), Some(PAYLOAD), "{part}");
+        assert_eq!(reader.finish().map(|r| r.payload), Some(PAYLOAD), "{part}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where the watermark lives: a grid of blocks stretched over the whole picture, whatever its size.
 //!
 //! The grid always has a whole number of blocks on both sides, so a picture that is resized keeps
-//! the same blocks: nothing has to be searched but which grid it was. A tile is as many blocks as one
-//! copy of the code needs, and runs over the whole shorter side.
+//! the same blocks: nothing has to be searched but which grid it was. A tile is 256 blocks, as
+//! many as one copy of the code needs, and runs over the whole shorter side.
 
 use crate::geometry::Size;
 
@@ -12,8 +12,10 @@ pub(super) const FREQUENCIES: [(usize, usize); 6] =
 /// The square of each one's distance from zero, as an index and a value.
 pub(super) const RADII: [f32; 4] = [2.0, 4.0, 5.0, 8.0];
 pub(super) const RADIUS: [usize; 6] = [0, 1, 1, 2, 2, 3];
-/// Coefficients in a tile of cosines.
-pub(super) const CELLS: usize = Basis::Cosines.tile() as usize * FREQUENCIES.len();
+/// Blocks in a tile.
+pub(super) const TILE: u32 = 256;
+/// Coefficients in a tile.
+pub(super) const CELLS: usize = TILE as usize * FREQUENCIES.len();
 
 /// Shorter side from which a picture carries several tiles, in pixels.
 const LARGE: u32 = 256;
@@ -27,7 +29,6 @@ const TILES: u32 = 64;
 /// A grid of blocks: `short` of them along the shorter side, `long` along the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
-    basis: Basis,
     short: u32,
     long: u32,
     /// The shorter side runs down (rows); otherwise across.
@@ -35,46 +36,45 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    fn new(basis: Basis, short: u32, long: u32, lying: bool) -> Self {
-        let step = basis.tile() / short;
+    fn new(short: u32, long: u32, lying: bool) -> Self {
+        let step = TILE / short;
         let long = (long + step / 2) / step * step;
-        Self { basis, short, long: long.clamp(short.next_multiple_of(step), step * TILES), lying }
+        Self { short, long: long.clamp(short, step * TILES), lying }
     }
 
-    fn stretched(basis: Basis, short: u32, size: Size, lying: bool) -> Self {
+    fn stretched(short: u32, size: Size, lying: bool) -> Self {
         let (w, h) = (u64::from(size.width), u64::from(size.height));
         let (across, down) = if lying { (w, h) } else { (h, w) };
         let long = (u64::from(short) * across + down / 2) / down;
-        let long = u32::try_from(long).unwrap_or(u32::MAX / 2).min(1 << 20);
-        Self::new(basis, short, long, lying)
+        Self::new(short, u32::try_from(long).unwrap_or(u32::MAX / 2).min(1 << 20), lying)
     }
 
     /// The grid with which a picture is marked; `None` when it is too small.
-    pub(super) fn of(size: Size, basis: Basis) -> Option<Self> {
+    pub(super) fn of(size: Size) -> Option<Self> {
         let short = match size.short_side() {
-            LARGE.. => basis.shorts()[0],
-            LEAST..LARGE => basis.shorts()[basis.shorts().len() - 1],
+            LARGE.. => 32,
+            LEAST..LARGE => 16,
             _ => return None,
         };
-        Some(Self::stretched(basis, short, size, size.width >= size.height))
+        Some(Self::stretched(short, size, size.width >= size.height))
     }
 
     /// Every grid that a picture of this size may have been marked with, most likely first.
-    pub(super) fn candidates(size: Size, basis: Basis) -> Vec<Self> {
+    pub(super) fn candidates(size: Size) -> Vec<Self> {
         if size.short_side() < LEAST_READ {
             return Vec::new();
         }
         let lying = size.width >= size.height;
         let square =
             u64::from(size.width.abs_diff(size.height)) * 10 <= u64::from(size.short_side());
-        let mut grids: Vec<Self> = Self::of(size, basis).into_iter().collect();
-        for &short in basis.shorts() {
+        let mut grids: Vec<Self> = Self::of(size).into_iter().collect();
+        for short in [32, 16] {
             for lying in [lying, !lying] {
-                let middle = Self::stretched(basis, short, size, lying);
-                let step = basis.tile() / short;
+                let middle = Self::stretched(short, size, lying);
+                let step = TILE / short;
                 let near = [middle.long, middle.long + step, middle.long.saturating_sub(step)];
                 for long in near {
-                    let grid = Self::new(basis, short, long, lying);
+                    let grid = Self::new(short, long, lying);
                     if (lying == (size.width >= size.height) || square) && !grids.contains(&grid) {
                         grids.push(grid);
                     }
@@ -84,17 +84,13 @@ impl Grid {
         grids
     }
 
-    pub(super) const fn basis(self) -> Basis {
-        self.basis
-    }
-
     /// Blocks across and down.
     pub(super) fn blocks(self) -> Size {
         if self.lying { Size::new(self.long, self.short) } else { Size::new(self.short, self.long) }
     }
 
     pub(super) fn tiles(self) -> u32 {
-        self.long / (self.basis.tile() / self.short)
+        self.long / (TILE / self.short)
     }
 
     /// Number of coefficients of the whole picture.
@@ -109,27 +105,31 @@ impl Grid {
         if self.lying { (long, short) } else { (short, long) }
     }
 
-    /// Where block `block` of tile `tile` stands in the picture, counted by rows.
-    pub(super) fn block(self, tile: u32, block: u32, turn: Turn) -> usize {
-        let (mut s, mut l) =
-            (block % self.short, tile * (self.basis.tile() / self.short) + block / self.short);
-        if turn.short {
-            s = self.short - 1 - s;
-        }
-        if turn.long {
-            l = self.long - 1 - l;
-        }
-        (if self.lying { s * self.long + l } else { l * self.short + s }) as usize
+    /// The cell of a tile that is the one `cell` of its square of four blocks `square`.
+    pub(super) fn cell_of_square(self, square: usize, cell: usize) -> usize {
+        let (short, across) = (self.short as usize, self.short as usize / 2);
+        let (s, l) = (square % across * 2, square / across * 2);
+        let (block, k) = (cell / FREQUENCIES.len(), cell % FREQUENCIES.len());
+        ((l + block / 2) * short + s + block % 2) * FREQUENCIES.len() + k
     }
 
     /// Where cell `cell` of tile `tile` stands in the picture's coefficients (block by block, rows
     /// first, six a block), and the sign that it has there when the picture was turned over.
     pub(super) fn place(self, tile: u32, cell: usize, turn: Turn) -> (usize, f32) {
         let (block, k) = ((cell / FREQUENCIES.len()) as u32, cell % FREQUENCIES.len());
+        let (mut s, mut l) = (block % self.short, tile * (TILE / self.short) + block / self.short);
         let (fs, fl) = FREQUENCIES[k];
-        let odd = (turn.short && fs % 2 == 1) != (turn.long && fl % 2 == 1);
-        let index = self.block(tile, block, turn) * FREQUENCIES.len() + k;
-        (index, if odd { -1.0 } else { 1.0 })
+        let mut sign = 1.0;
+        if turn.short {
+            s = self.short - 1 - s;
+            sign *= if fs % 2 == 1 { -1.0 } else { 1.0 };
+        }
+        if turn.long {
+            l = self.long - 1 - l;
+            sign *= if fl % 2 == 1 { -1.0 } else { 1.0 };
+        }
+        let index = if self.lying { s * self.long + l } else { l * self.short + s };
+        (index as usize * FREQUENCIES.len() + k, sign)
     }
 }
 
@@ -150,54 +150,7 @@ impl Turn {
     ];
 }
 
-/// The three curves along each side of a block, of which its patterns are products.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Basis {
-    /// 1, cos πt, cos 2πt.
-    Cosines,
-    /// sin πt, sin 3πt, sin 2πt: nought at a block's edges, so that strong ones show no blocks.
-    Sines,
-}
-
-impl Basis {
-    /// Blocks in a tile.
-    pub(super) const fn tile(self) -> u32 {
-        match self {
-            Self::Cosines => 256,
-            Self::Sines => 192,
-        }
-    }
-
-    /// Blocks along the shorter side, of large pictures first. One tile alone says too little for
-    /// the weak bits of clips: small ones are divided like large ones.
-    const fn shorts(self) -> &'static [u32] {
-        match self {
-            Self::Cosines => &[32, 16],
-            Self::Sines => &[24],
-        }
-    }
-
-    /// Integrals of the curves from a block's start to `t`, 0..=1.
-    fn integrals(self, t: f64) -> [f64; 3] {
-        use std::f64::consts::PI;
-        // 1 - cos x is 2 sin² x/2.
-        let rise = |turns: f64| 2.0 * sin_pi(turns * t / 2.0).powi(2) / (turns * PI);
-        match self {
-            Self::Cosines => [t, sin_pi(t) / PI, sin_pi(2.0 * t) / (2.0 * PI)],
-            Self::Sines => [rise(1.0), rise(3.0), rise(2.0)],
-        }
-    }
-
-    const fn scales(self) -> [f64; 3] {
-        use std::f64::consts::SQRT_2;
-        match self {
-            Self::Cosines => [1.0, SQRT_2, SQRT_2],
-            Self::Sines => [SQRT_2; 3],
-        }
-    }
-}
-
-/// Blocks along one axis of a picture, and the three curves at each of its pixels.
+/// Blocks along one axis of a picture, and the three cosines at each of its pixels.
 #[derive(Debug)]
 pub(super) struct Axis {
     pub(super) spans: Vec<Span>,
@@ -208,7 +161,7 @@ pub(super) struct Axis {
 pub(super) struct Span {
     pub(super) start: usize,
     /// Per pixel: the weights that make the coefficients 0, 1, 2 (of an orthonormal transform of
-    /// eight samples a block). What sampling by whole pixels takes from a curve is given back, so
+    /// eight samples a block). What sampling by whole pixels takes from a cosine is given back, so
     /// that a picture has the same coefficients at every size.
     pub(super) analysis: Vec<[f32; 3]>,
     /// Per pixel: the mean of what coefficients 0, 1, 2 of one draw there.
@@ -217,23 +170,27 @@ pub(super) struct Span {
 
 impl Axis {
     /// `pixels` divided into `blocks` of one length, which need not be whole.
-    pub(super) fn new(pixels: u32, blocks: u32, basis: Basis) -> Self {
+    pub(super) fn new(pixels: u32, blocks: u32) -> Self {
         let length = f64::from(pixels) / f64::from(blocks);
-        let span = |b| Span::new(f64::from(b) * length, length, pixels, basis);
-        Self { spans: (0..blocks).map(span).collect() }
+        let spans = (0..blocks).map(|b| Span::new(f64::from(b) * length, length, pixels)).collect();
+        Self { spans }
     }
 }
 
 impl Span {
-    fn new(from: f64, length: f64, pixels: u32, basis: Basis) -> Self {
+    fn new(from: f64, length: f64, pixels: u32) -> Self {
         let to = from + length;
         let start = (from + 1e-6).floor() as usize;
         let end = ((to - 1e-6).ceil() as usize).clamp(start + 1, pixels as usize);
         let part = |edge: usize| ((edge as f64 - from) / length).clamp(0.0, 1.0);
-        let scale = basis.scales();
+        // Integrals of 1, cos πt, cos 2πt from the block's start to a pixel's edge.
+        let integral = |t: f64| {
+            [t, sin_pi(t) / std::f64::consts::PI, sin_pi(2.0 * t) / (2.0 * std::f64::consts::PI)]
+        };
+        let scale = [1.0, std::f64::consts::SQRT_2, std::f64::consts::SQRT_2];
         let means: Vec<[f64; 3]> = (start..end)
             .map(|x| {
-                let (low, high) = (basis.integrals(part(x)), basis.integrals(part(x + 1)));
+                let (low, high) = (integral(part(x)), integral(part(x + 1)));
                 [0, 1, 2].map(|u| (high[u] - low[u]) * scale[u])
             })
             .collect();
@@ -278,24 +235,22 @@ mod tests {
         for (w, h) in
             [(1920, 1080), (1080, 1920), (512, 512), (512, 600), (1920, 1367), (4000, 300)]
         {
-            for basis in [Basis::Cosines, Basis::Sines] {
-                let grid = Grid::of(Size::new(w, h), basis).unwrap();
-                assert_eq!(grid.tiles() * basis.tile(), grid.blocks().pixels() as u32, "{grid:?}");
-                for (num, den) in [(1, 2), (3, 2), (2, 3), (1, 1), (37, 50)] {
-                    let size = Size::new(w * num / den, h * num / den);
-                    assert!(Grid::candidates(size, basis).contains(&grid), "{w}x{h} {num}/{den}");
-                }
+            let grid = Grid::of(Size::new(w, h)).unwrap();
+            assert_eq!(grid.tiles() * TILE, grid.blocks().pixels() as u32, "{grid:?}");
+            for (num, den) in [(1, 2), (3, 2), (2, 3), (1, 1), (37, 50)] {
+                let size = Size::new(w * num / den, h * num / den);
+                assert!(Grid::candidates(size).contains(&grid), "{w}x{h} {num}/{den}");
             }
         }
-        assert_eq!(Grid::of(Size::new(5_000, 127), Basis::Cosines), None);
-        assert!(Grid::candidates(Size::new(5_000, 63), Basis::Sines).is_empty());
+        assert_eq!(Grid::of(Size::new(5_000, 127)), None);
+        assert!(Grid::candidates(Size::new(5_000, 63)).is_empty());
     }
 
     #[test]
     fn every_coefficient_has_one_cell() {
         for turn in Turn::ALL {
             for size in [Size::new(640, 360), Size::new(150, 220)] {
-                let grid = Grid::of(size, Basis::Cosines).unwrap();
+                let grid = Grid::of(size).unwrap();
                 let mut seen = vec![0; grid.coefficients()];
                 for tile in 0..grid.tiles() {
                     (0..CELLS).for_each(|cell| seen[grid.place(tile, cell, turn).0] += 1);
@@ -307,15 +262,12 @@ mod tests {
 
     #[test]
     fn synthesis_gives_what_analysis_finds() {
-        let axes = [(1080, 32), (256, 32), (301, 32), (300, 16), (1920, 56), (128, 16)]
-            .into_iter()
-            .flat_map(|(p, b)| [(p, b, Basis::Cosines), (p, b, Basis::Sines)]);
-        for (pixels, blocks, basis) in axes {
-            // Of the sines, two carry bits.
-            let curves: &[usize] = if basis == Basis::Cosines { &[0, 1, 2] } else { &[0, 2] };
-            for span in &Axis::new(pixels, blocks, basis).spans {
-                for &u in curves {
-                    for &v in curves {
+        for (pixels, blocks) in [(1080, 32), (256, 32), (301, 32), (300, 16), (1920, 56), (128, 16)]
+        {
+            let axis = Axis::new(pixels, blocks);
+            for span in &axis.spans {
+                for u in 0..3 {
+                    for v in 0..3 {
                         let dot: f32 = span
                             .analysis
                             .iter()
@@ -323,10 +275,7 @@ mod tests {
                             .map(|(a, s)| a[u] * s[v])
                             .sum();
                         let want = if u == v { 1.0 } else { 0.0 };
-                        assert!(
-                            (dot - want).abs() < 0.13,
-                            "{pixels}/{blocks} {basis:?}: {u} {v} {dot}"
-                        );
+                        assert!((dot - want).abs() < 0.13, "{pixels}/{blocks}: {u} {v} {dot}");
                     }
                 }
             }

@@ -15,13 +15,15 @@ pub mod clip;
 use crate::geometry::Size;
 use crate::view::{View, ViewMut};
 use code::{BITS, CODED, PILOTS};
-use grid::{Basis, CELLS, FREQUENCIES, Grid, RADII, RADIUS, Turn};
+use grid::{CELLS, FREQUENCIES, Grid, RADII, RADIUS, Turn};
 use plan::Plan;
 
 /// Distance of two lattice points of one bit value, in units of a coefficient.
 const STEP: f32 = 24.0;
 /// Coefficients that carry one bit.
 const SPREAD: usize = 8;
+/// Coefficients of a square of four blocks.
+const SQUARE: usize = 4 * FREQUENCIES.len();
 /// Where the keyed choices begin: `mien` and a version. Not a secret: reading is open to all.
 const KEY: u64 = 0x6d69_656e_0000_0001;
 /// Correlation with the pilots that suffices, in deviations of what chance gives.
@@ -30,6 +32,8 @@ const PILOT_SURE: f32 = 5.0;
 /// reaches on noise less than once in a thousand times (it gives 9.3 ± 1).
 const PILOT_FLOOR: f32 = 3.5;
 const WHOLE_FLOOR: f32 = 12.5;
+/// How far a projection may change, in steps, so that a bit is moved to the same point again.
+const HOLD: f32 = 0.25;
 /// Share of a change that a flat block takes, of what a textured one takes; and how strong the
 /// cosines of a textured one are.
 const FLAT: f32 = 0.35;
@@ -53,7 +57,7 @@ pub struct Reading {
 /// Adds the mark in place and gives the PSNR of luma in dB (of the changed channels, where colours
 /// stop at 0 or 255: then luma's is higher). Infinite when the picture is too small: unchanged.
 pub fn add(rgb: &mut ViewMut<'_, 3>, payload: u64) -> f32 {
-    let Some(grid) = Grid::of(rgb.size(), Basis::Cosines) else {
+    let Some(grid) = Grid::of(rgb.size()) else {
         return f32::INFINITY;
     };
     let mut plan = Plan::new(grid, rgb.size(), LUMA, 1.0);
@@ -61,7 +65,8 @@ pub fn add(rgb: &mut ViewMut<'_, 3>, payload: u64) -> f32 {
     plan.analyse(rgb.as_view(), &mut coefficients);
     let room: Vec<f32> = rooms(&coefficients).collect();
     let bits = code::encode(payload);
-    quantise(grid, &mut coefficients, &room, &bits, slack(rgb.size()));
+    let laid = (grid, Scheme::STILL);
+    quantise(laid, &mut coefficients, &room, &bits, slack(rgb.size()), &mut []);
     let squares = plan.synthesise(&coefficients, rgb);
     let mse = squares as f64 / (rgb.size().pixels() * 3) as f64;
     (10.0 * (255.0 * 255.0 / mse).log10()) as f32
@@ -73,7 +78,7 @@ pub const LEAST: u32 = grid::LEAST;
 /// Whether a picture of this size carries the mark.
 #[must_use]
 pub fn fits(size: Size) -> bool {
-    Grid::of(size, Basis::Cosines).is_some()
+    Grid::of(size).is_some()
 }
 
 /// Reads the payload back, `None` when there is none.
@@ -85,15 +90,15 @@ pub fn read(rgb: View<'_, 3>) -> Option<u64> {
 /// Reads the payload back and says how well it was found.
 #[must_use]
 pub fn examine(rgb: View<'_, 3>) -> Option<Reading> {
-    let mut coefficients = Vec::new();
-    let grids = Grid::candidates(rgb.size(), Basis::Cosines);
-    let still = grids.into_iter().find_map(|grid| {
+    Grid::candidates(rgb.size()).into_iter().find_map(|grid| {
+        let mut coefficients = Vec::new();
         Plan::new(grid, rgb.size(), LUMA, 1.0).analyse(rgb, &mut coefficients);
-        let of = |turn| Projections::of(grid, turn, &coefficients);
-        Turn::ALL.into_iter().find_map(|turn| of(turn).decode())
-    });
-    // A picture may have been taken out of a clip.
-    still.or_else(|| clip::examine(rgb))
+        // A picture may have been taken out of a clip.
+        [Scheme::STILL, Scheme::CLIP].into_iter().find_map(|scheme| {
+            let of = |turn| Projections::of((grid, scheme), turn, &coefficients);
+            Turn::ALL.into_iter().find_map(|turn| of(turn).decode())
+        })
+    })
 }
 
 /// A random number of one thing: splitmix64 of the key and the thing's number.
@@ -120,15 +125,77 @@ static CELL_ORDER: [u16; CELLS] = {
     order
 };
 
-/// The cells of a bit, each with its sign over the root of eight.
-fn cells(bit: usize) -> impl Iterator<Item = (usize, f32)> + Clone {
-    let signs = keyed(1 << 32 | bit as u64);
-    let weight = 1.0 / (SPREAD as f32).sqrt();
-    (0..SPREAD).map(move |l| {
-        let sign = if signs >> l & 1 == 1 { weight } else { -weight };
-        (usize::from(CELL_ORDER[bit * SPREAD + l]), sign)
-    })
+/// Where a bit was, and to which point it was moved.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    projection: f32,
+    point: f32,
 }
+
+impl Held {
+    const NOWHERE: Self = Self { projection: f32::INFINITY, point: 0.0 };
+}
+
+/// How a mark lies in a picture.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Scheme {
+    /// Distance of two lattice points of one bit value, in units of a coefficient.
+    step: f32,
+    /// The cells of a bit stand beside each other, elsewhere in each tile; otherwise they are
+    /// scattered over the tile, the same in each.
+    local: bool,
+}
+
+impl Scheme {
+    /// Of pictures.
+    const STILL: Self = Self { step: STEP, local: false };
+    /// Of clips: what moves takes only the bits that stand there. Codecs of clips swallow more.
+    const CLIP: Self = Self { step: 1.5 * STEP, local: true };
+
+    /// The cells of bit `bit`, each with its sign over the root of eight.
+    fn cells(
+        self,
+        grid: Grid,
+        tile: u32,
+        bit: usize,
+    ) -> impl Iterator<Item = (usize, f32)> + Clone {
+        let signs = keyed(1 << 32 | bit as u64);
+        let weight = 1.0 / (SPREAD as f32).sqrt();
+        // One of three parts of a square of four blocks.
+        let place = (bit * 77 + (keyed(4 << 32 | u64::from(tile)) % BITS as u64) as usize) % BITS;
+        let (square, part) = (place / 3, place % 3);
+        (0..SPREAD).map(move |l| {
+            let sign = if signs >> l & 1 == 1 { weight } else { -weight };
+            let cell = if self.local {
+                grid.cell_of_square(square, SQUARE_ORDER[square][part * SPREAD + l].into())
+            } else {
+                usize::from(CELL_ORDER[bit * SPREAD + l])
+            };
+            (cell, sign)
+        })
+    }
+}
+
+/// The cells of each square of four blocks in keyed order.
+static SQUARE_ORDER: [[u8; SQUARE]; CELLS / SQUARE] = {
+    let mut order = [[0_u8; SQUARE]; CELLS / SQUARE];
+    let mut square = 0;
+    while square < order.len() {
+        let mut i = 0;
+        while i < SQUARE {
+            order[square][i] = i as u8;
+            i += 1;
+        }
+        while i > 1 {
+            let number = 3 << 32 | (square as u64) << 8 | i as u64;
+            let j = (keyed(number) % i as u64) as usize;
+            i -= 1;
+            (order[square][i], order[square][j]) = (order[square][j], order[square][i]);
+        }
+        square += 1;
+    }
+    order
+};
 
 /// Where a bit's lattice begins in a tile, 0..1 of a step: differs everywhere, so that no plain
 /// picture looks marked.
@@ -151,26 +218,43 @@ fn rooms(coefficients: &[f32]) -> impl Iterator<Item = f32> {
     coefficients.chunks_exact(FREQUENCIES.len()).map(room)
 }
 
-/// The lattice point of a bit that is nearest to a projection.
-fn nearest(projection: f32, origin: f32, step: f32) -> f32 {
-    // Rounded by hand: this runs on machines without an instruction for it.
-    let steps = ((projection - origin) / step + 12_582_912.0) - 12_582_912.0;
-    steps * step + origin
-}
-
-/// Replaces coefficients by what must be added to them, as each block has `room` for it.
-fn quantise(grid: Grid, coefficients: &mut [f32], room: &[f32], bits: &[bool; BITS], slack: f32) {
+/// Replaces coefficients by what must be added to them, as each block has `room` for it. A bit
+/// that hardly changed since it was `held` is moved to the same point again.
+fn quantise(
+    (grid, scheme): (Grid, Scheme),
+    coefficients: &mut [f32],
+    room: &[f32],
+    bits: &[bool; BITS],
+    slack: f32,
+    held: &mut [Held],
+) {
+    let step = scheme.step;
     for tile in 0..grid.tiles() {
         for (bit, one) in bits.iter().enumerate() {
-            let place = |(cell, w)| (grid.place(tile, cell, Turn::default()).0, w);
-            let places = cells(bit).map(place);
+            let cells = scheme.cells(grid, tile, bit);
+            let places = cells.map(|(cell, w)| (grid.place(tile, cell, Turn::default()).0, w));
             let (mut projection, mut all) = (0.0, 0.0);
             for (at, w) in places.clone() {
                 projection += coefficients[at] * w;
                 all += w * w * room[at / FREQUENCIES.len()];
             }
-            let origin = (shift(tile, bit) + if *one { 0.5 } else { 0.0 }) * STEP;
-            let away = nearest(projection, origin, STEP) - projection;
+            let origin = (shift(tile, bit) + if *one { 0.5 } else { 0.0 }) * step;
+            let nearest = |projection: f32| {
+                // Rounded by hand: this runs on machines without an instruction for it.
+                let steps = ((projection - origin) / step + 12_582_912.0) - 12_582_912.0;
+                steps * step + origin
+            };
+            let mut away = nearest(projection) - projection;
+            let held = held.get_mut(tile as usize * BITS + bit);
+            if let Some(Held { projection: before, point }) = held.as_deref().copied() {
+                let is_same_bit = (nearest(point) - point).abs() < step / 8.0;
+                if is_same_bit && (projection - before).abs() < HOLD * step {
+                    away = point - projection;
+                }
+            }
+            if let Some(held) = held {
+                *held = Held { projection, point: projection + away };
+            }
             let by = away - away.clamp(-slack, slack);
             for (at, w) in places {
                 coefficients[at] = by / all * w * room[at / FREQUENCIES.len()];
@@ -201,6 +285,12 @@ impl Channel {
         resized.chain((0..=35).map(|i| Self { gain: 0.6 + 0.02 * i as f32, blur: 0.0 }))
     }
 
+    /// What is tried for clips: codecs take more of what is fine, and resizing comes on top.
+    fn of_clips() -> impl Iterator<Item = Self> {
+        let blurs = [10, 12, 14, 16, 20, 24, 28, 32, 40];
+        Self::all().chain(blurs.into_iter().map(|i| Self { gain: 1.0, blur: i as f32 * 0.004 }))
+    }
+
     /// By which a projection's parts must be multiplied.
     fn undo(self) -> [f32; RADII.len()] {
         RADII.map(|r| (self.blur * r).exp() / self.gain)
@@ -208,23 +298,33 @@ impl Channel {
 }
 
 /// Every bit's projection in every tile, in steps, apart for each radius.
+#[derive(Default)]
 struct Projections {
     tiles: u32,
     parts: Vec<[f32; RADII.len()]>,
 }
 
 impl Projections {
-    fn of(grid: Grid, turn: Turn, coefficients: &[f32]) -> Self {
+    fn of(laid: (Grid, Scheme), turn: Turn, coefficients: &[f32]) -> Self {
+        let mut found = Self::default();
+        found.fill(laid, turn, coefficients);
+        found
+    }
+
+    fn fill(&mut self, (grid, scheme): (Grid, Scheme), turn: Turn, coefficients: &[f32]) {
         let project = |tile, bit| {
             let mut parts = [0.0; RADII.len()];
-            for (cell, w) in cells(bit) {
+            for (cell, w) in scheme.cells(grid, tile, bit) {
                 let (at, sign) = grid.place(tile, cell, turn);
-                parts[RADIUS[cell % FREQUENCIES.len()]] += coefficients[at] * w * sign / STEP;
+                parts[RADIUS[cell % FREQUENCIES.len()]] +=
+                    coefficients[at] * w * sign / scheme.step;
             }
             parts
         };
+        self.tiles = grid.tiles();
+        self.parts.clear();
         let bits = |t| (0..BITS).map(move |b| project(t, b));
-        Self { tiles: grid.tiles(), parts: (0..grid.tiles()).flat_map(bits).collect() }
+        self.parts.extend((0..grid.tiles()).flat_map(bits));
     }
 
     /// Above 0: bit `bit` is rather a one in this tile; at most 1 either way.

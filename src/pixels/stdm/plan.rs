@@ -1,7 +1,7 @@
 //! From a picture to the coefficients of a grid's blocks, and back: tables and buffers, made once.
 
 use super::grid::{Axis, FREQUENCIES, Grid, Span};
-use crate::geometry::{Roi, Size};
+use crate::geometry::Size;
 use crate::simd::stdm as loops;
 use crate::view::{View, ViewMut};
 
@@ -54,13 +54,13 @@ fn slices(tables: &[Vec<f32>; 3]) -> [&[f32]; 3] {
 impl<const C: usize> Plan<C> {
     /// Luma is the sum of the channels times `weights`; what is drawn is `scale` times as strong.
     pub(super) fn new(grid: Grid, size: Size, weights: [f32; C], scale: f32) -> Self {
-        let (blocks, basis) = (grid.blocks(), grid.basis());
-        let spans = Axis::new(size.width, blocks.width, basis).spans;
+        let blocks = grid.blocks();
+        let spans = Axis::new(size.width, blocks.width).spans;
         let width = size.width as usize * C;
         let blank = || [vec![0; width], vec![0; width], vec![0; width]];
         Self {
             grid,
-            down: Axis::new(size.height, blocks.height, basis),
+            down: Axis::new(size.height, blocks.height),
             across: spans.iter().map(|span| Columns::new(span, weights, scale)).collect(),
             sums: [vec![0.0; width], vec![0.0; width], vec![0.0; width]],
             dither: BAYER.map(|row| {
@@ -76,14 +76,6 @@ impl<const C: usize> Plan<C> {
 
     pub(super) const fn grid(&self) -> Grid {
         self.grid
-    }
-
-    /// The pixels that a block touches.
-    pub(super) fn area(&self, block: usize) -> Roi {
-        let (row, column) = (block / self.across.len(), block % self.across.len());
-        let (down, across) = (&self.down.spans[row], self.across[column].range());
-        let (x, width) = ((across.start / C) as u32, (across.len() / C) as u32);
-        Roi { x, y: down.start as u32, width, height: down.analysis.len() as u32 }
     }
 
     /// All coefficients, block by block, in place of what `out` held.

@@ -399,11 +399,10 @@ fn odd_sizes_never_panic_and_tiny_ones_stay_as_they_are() {
 #[test]
 fn picture_is_what_the_definition_gives() {
     let image = made(Size::new(331, 262), 8);
-    let (grid, size) = (Grid::of(image.size(), Basis::Cosines).unwrap(), image.size());
+    let (grid, size) = (Grid::of(image.size()).unwrap(), image.size());
     let blocks = grid.blocks();
-    const COS: Basis = Basis::Cosines;
     let (down, across) =
-        (Axis::new(size.height, blocks.height, COS), Axis::new(size.width, blocks.width, COS));
+        (Axis::new(size.height, blocks.height), Axis::new(size.width, blocks.width));
     let y = luma(&image);
     let mut coefficients = Vec::new();
     for rows in &down.spans {
@@ -422,7 +421,8 @@ fn picture_is_what_the_definition_gives() {
         }
     }
     let room: Vec<f32> = rooms(&coefficients).collect();
-    quantise(grid, &mut coefficients, &room, &code::encode(PAYLOAD), slack(size));
+    let (laid, bits) = ((grid, Scheme::STILL), code::encode(PAYLOAD));
+    quantise(laid, &mut coefficients, &room, &bits, slack(size), &mut []);
     let mut residual = vec![0.0_f64; y.len()];
     let mut left = coefficients.iter();
     for rows in &down.spans {

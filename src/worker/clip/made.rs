@@ -132,7 +132,7 @@ impl<B: Backend> Desk<'_, B> {
             return Err(Error::NoFrame { range: false });
         }
         let says = reader.and_then(|mut reader| reader.finish());
-        let says = says.and_then(Payload::parse);
+        let says = says.and_then(|found| Payload::parse(found.payload));
         let turn = turn(&info);
         let mut upright = Rgb::filled(turn.size(info.size), [0; 3]);
         turn.upright(last.view(), &mut upright);
