@@ -333,10 +333,10 @@ impl Store {
         self.write(When::Now, move |conn| step(conn, &tellers, &to)).wait()
     }
 
-    /// Tells a job's state once more, as a sign of life.
+    /// Tells a job's state once more: as a sign of life, or to who asks, who is not kept waiting.
     pub fn tell_again(&self, id: &str) -> Ticket<()> {
         let (id, now) = (id.to_owned(), self.clock.wall());
-        self.writer.write(When::Soon, move |conn| {
+        self.writer.write(When::Now, move |conn| {
             match find(conn, &id)?.filter(|job| !job.topic.is_empty()) {
                 Some(job) => {
                     let draft = job.told().draft(job.topic.clone(), Class::Latest);
