@@ -60,6 +60,15 @@ pub(crate) fn counted(all: &[Judgement]) -> String {
     ["moved", "removed", "kept"].into_iter().filter_map(of).collect::<Vec<_>>().join(", ")
 }
 
+/// True when all that was hidden or kept holds, and of what was swapped eight looks in ten: two
+/// people who are nearly alike to the judge change places in a frame now and then.
+pub(crate) fn most_hold(all: &[Judgement]) -> bool {
+    let (swapped, others): (Vec<&Judgement>, Vec<&Judgement>) =
+        all.iter().partition(|judged| judged.to_source.is_some());
+    let held = swapped.iter().filter(|judged| judged.holds).count();
+    others.iter().all(|judged| judged.holds) && held * 10 >= swapped.len() * 8
+}
+
 fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f32>().sqrt()
 }
@@ -128,4 +137,23 @@ fn portrait(desk: &mut Desk, source: &IdentityId) -> Result<Vec<f32>> {
     let portrait = Input::Bytes { name: source.to_string(), bytes: known.portrait };
     let mut found = embed(desk, &portrait, (0, &[known.record.landmarks]))?;
     Ok(found.pop().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(to_source: Option<f32>, holds: bool) -> Judgement {
+        Judgement { done: "blur:0.25".to_owned(), to_before: 0.7, to_source, holds }
+    }
+
+    #[test]
+    fn a_hidden_face_holds_always_and_a_swapped_one_mostly() {
+        let swapped = |held| (0..10).map(move |n| look(Some(0.5), n < held));
+        assert!(most_hold(&swapped(8).collect::<Vec<_>>()));
+        assert!(!most_hold(&swapped(7).collect::<Vec<_>>()));
+        let with = |hidden| swapped(10).chain([look(None, hidden)]).collect::<Vec<_>>();
+        assert!(most_hold(&with(true)) && !most_hold(&with(false)));
+        assert!(most_hold(&[]));
+    }
 }
