@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mien_base::clock::{SystemClock, Wall};
-use mien_base::consent::{Quality, SourceRecord};
+use mien_base::clock::SystemClock;
 use mien_base::error::ErrorKind;
 use mien_base::id::{JobId, ModelId};
-use mien_base::limits;
 use mien_base::model::{Manifest, Role};
 use mien_daemon::files::Input;
-use mien_daemon::supervise::{Backoff, Hang, Policy, Source, Supervisor, WorkerConfig};
+use mien_daemon::supervise::{Backoff, Hang, Supervisor, WorkerConfig};
 use mien_pixels::codec::{self, FileFormat, Metadata};
 use mien_pixels::geometry::Size;
 use mien_pixels::view::Rgb;
@@ -174,47 +172,6 @@ fn no_worker_outlives_its_supervisor_even_stopped() {
     kill_process(pid, Signal::STOP).unwrap();
     drop(supervisor);
     assert!(workers(105).is_empty());
-}
-
-/// As many sources as there may be, and `more`.
-fn policy(more: usize) -> Policy {
-    let size = Size::new(64, 64);
-    let rgb = Rgb::filled(size, [90; 3]);
-    let portrait =
-        codec::encode(rgb.view(), None, FileFormat::Png, 100, &Metadata::default()).unwrap();
-    let quality = Quality { face_px: 64.0, sharpness: 99.0, yaw: 0.0, pitch: 0.0, score: 1.0 };
-    let source = |n| Source {
-        record: SourceRecord {
-            identity: format!("person-{n}").parse().unwrap(),
-            embedder: None,
-            embedding: Vec::new(),
-            mesh: Vec::new(),
-            landmarks: [[20., 20.], [44., 20.], [32., 32.], [24., 44.], [40., 44.]],
-            quality,
-            enrolled: Wall(1),
-        },
-        portrait: portrait.clone(),
-        consents: Vec::new(),
-    };
-    Policy { sources: (0..limits::IDENTITIES + more).map(source).collect() }
-}
-
-#[test]
-fn the_largest_policy_holds_a_larger_one_is_refused_and_a_broken_one_leaves_nobody() {
-    let (mut supervisor, input) = (supervisor(107, PATIENT), picture());
-    supervisor.set_policy(policy(0));
-    supervisor.verify(job(1), &input).unwrap();
-    assert_eq!(supervisor.facts().unwrap().lost, 0);
-    supervisor.set_policy(policy(1));
-    let error = supervisor.verify(job(2), &input).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Worker, "{error}");
-    let mut broken = policy(0);
-    broken.sources[5].portrait = b"no picture".to_vec();
-    supervisor.set_policy(broken);
-    let error = supervisor.verify(job(3), &input).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BadInput, "{error}");
-    supervisor.set_policy(policy(0));
-    supervisor.verify(job(4), &input).unwrap();
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mien_base::clock::{SystemClock, Wall};
-use mien_base::consent::{ConsentRecord, Scope};
+use mien_base::consent::{ConsentRecord, Quality, Scope, SourceRecord};
 use mien_base::error::ErrorKind;
 use mien_base::id::JobId;
+use mien_base::limits;
 use mien_base::recipe::Recipe;
 use mien_base::wire;
 use mien_daemon::files::{Input, Output};
@@ -19,6 +20,9 @@ use mien_daemon::supervise::{
     Backoff, DetectJob, EnrolJob, Finished, Hang, Policy, ProcessJob, SheetJob, Source, Supervisor,
     WorkerConfig,
 };
+use mien_pixels::codec::{self, FileFormat, Metadata};
+use mien_pixels::geometry::Size;
+use mien_pixels::view::Rgb;
 use mien_vault::{Home, ModelStore};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -272,4 +276,47 @@ fn a_sheet_of_an_altered_picture_is_marked_like_it() {
     let sheet = Input::Path(scratch.out("sheet.jpg"));
     let marks = supervisor.verify(JobId([3; 16]), &sheet).unwrap();
     assert_eq!(marks.altered, Some(true), "{marks:?}");
+}
+
+/// As many sources as there may be, and `more`.
+fn policy(more: usize) -> Policy {
+    let size = Size::new(64, 64);
+    let rgb = Rgb::filled(size, [90; 3]);
+    let portrait =
+        codec::encode(rgb.view(), None, FileFormat::Png, 100, &Metadata::default()).unwrap();
+    let quality = Quality { face_px: 64.0, sharpness: 99.0, yaw: 0.0, pitch: 0.0, score: 1.0 };
+    let source = |n| Source {
+        record: SourceRecord {
+            identity: format!("person-{n}").parse().unwrap(),
+            embedder: None,
+            embedding: Vec::new(),
+            mesh: Vec::new(),
+            landmarks: [[20., 20.], [44., 20.], [32., 32.], [24., 44.], [40., 44.]],
+            quality,
+            enrolled: Wall(1),
+        },
+        portrait: portrait.clone(),
+        consents: Vec::new(),
+    };
+    Policy { sources: (0..limits::IDENTITIES + more).map(source).collect() }
+}
+
+#[test]
+#[ignore = "needs the models: tests/run sets MIEN_MODELS"]
+fn the_largest_policy_holds_a_larger_one_is_refused_and_a_broken_one_leaves_nobody() {
+    let scratch = Scratch::new();
+    let (mut supervisor, input) = (scratch.supervisor(), picture("astronaut.png"));
+    // Nobody agreed to anything, so the face is covered; but whoever is asked for is handed over.
+    let recipe = Recipe { action: "swap:person-0".parse().unwrap(), ..Recipe::default() };
+    let mut go = |n: u8, policy| {
+        supervisor.set_policy(policy);
+        let done = process(&mut supervisor, n, &recipe, &input, &scratch.out("out.png"));
+        done.map(drop).map_err(|error| error.kind())
+    };
+    assert_eq!(go(1, policy(0)), Ok(()));
+    assert_eq!(go(2, policy(1)), Err(ErrorKind::Worker));
+    let mut broken = policy(0);
+    broken.sources[5].portrait = b"no picture".to_vec();
+    assert_eq!(go(3, broken), Err(ErrorKind::BadInput));
+    assert_eq!(go(4, policy(0)), Ok(()));
 }
