@@ -28,6 +28,9 @@ fn text(rows: &[Row]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// In place of a code: the broker ended the connection.
+const ENDED: u8 = 0xff;
+
 /// Connects, and gives what `play` sees: codes of what it publishes, messages that come.
 fn play(
     broker: &Broker,
@@ -63,7 +66,11 @@ fn play(
     let (mut codes, mut messages) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         use std::os::fd::AsFd as _;
-        for event in client.wait(wake.as_fd(), Duration::from_millis(200)).unwrap() {
+        let Ok(events) = client.wait(wake.as_fd(), Duration::from_millis(200)) else {
+            codes.push(ENDED);
+            break;
+        };
+        for event in events {
             match event {
                 Event::Message(message) => messages.push(*message),
                 Event::Taken { code, .. } => codes.push(code),
@@ -116,6 +123,7 @@ fn after_a_kill_all_is_gone_and_without_a_right_only_a_publication_is_told() {
     let foreign = play(&address, "dev-1", true, None, Some(own("dev-2/status")));
     let deaf = play(&address, "dev-1", true, Some(&format!("{ROOT}/dev-2/#")), None);
     println!("11 publish: {:02x?}; subscribe: {:02x?}", foreign.1, deaf.1);
-    assert_eq!(foreign.1, [0x87]);
+    // Some end the connection (mosquitto 2.0.11), some answer.
+    assert!([0x87, ENDED].map(|code| vec![code]).contains(&foreign.1), "{foreign:?}");
     assert_eq!(deaf.1, [1], "granted, and silent");
 }
