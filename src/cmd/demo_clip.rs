@@ -157,11 +157,11 @@ impl ShownClip {
         ]
     }
 
-    /// True when it is as it must be: marked, every face done to as asked, in each frame, and most
-    /// looks of the judge say so.
+    /// True when it is as it must be: marked, every face done to as asked, in each frame, and the
+    /// judge says so over all looks.
     pub(crate) fn holds(&self) -> bool {
         let ClipReport { frames, faces, covered, reasons, .. } = &self.report;
-        let judged = self.judged.as_deref().is_none_or(judge::most_hold);
+        let judged = self.judged.as_deref().is_none_or(judge::hold);
         let all = reasons.is_empty() && *covered == 0 && *faces >= 3 * frames;
         self.marks.whole && judged && all
     }

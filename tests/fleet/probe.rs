@@ -123,7 +123,8 @@ fn after_a_kill_all_is_gone_and_without_a_right_only_a_publication_is_told() {
     let foreign = play(&address, "dev-1", true, None, Some(own("dev-2/status")));
     let deaf = play(&address, "dev-1", true, Some(&format!("{ROOT}/dev-2/#")), None);
     println!("11 publish: {:02x?}; subscribe: {:02x?}", foreign.1, deaf.1);
-    // Some end the connection (mosquitto 2.0.11), some answer.
-    assert!([0x87, ENDED].map(|code| vec![code]).contains(&foreign.1), "{foreign:?}");
+    // Some answer, some end the connection (mosquitto 2.0.11 does one or both).
+    let refused = foreign.1.iter().all(|code| [0x87, ENDED].contains(code));
+    assert!(refused && !foreign.1.is_empty(), "{foreign:?}");
     assert_eq!(deaf.1, [1], "granted, and silent");
 }
