@@ -157,8 +157,8 @@ impl ShownClip {
         ]
     }
 
-    /// True when it is as it must be: marked, every face done to as asked, in each frame, and the
-    /// judge says so over all looks.
+    /// True when it is as it must be: marked, every face done to as asked, in each frame, and
+    /// nobody is whom he must not be to the judge.
     pub(crate) fn holds(&self) -> bool {
         let ClipReport { frames, faces, covered, reasons, .. } = &self.report;
         let judged = self.judged.as_deref().is_none_or(judge::hold);
