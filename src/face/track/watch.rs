@@ -87,17 +87,10 @@ impl Watch {
         known: impl Iterator<Item = Rect>,
         asks: Asks,
     ) -> Glance {
-        let block = if luma.size().short_side() < SMALL { 8 } else { 16 };
-        self.now.means(luma, block);
-        let scene = self.scene.is_none() || self.is_cut();
+        let scene = self.take_in(frame, luma);
         if scene {
-            self.scene = Some(frame);
-            self.looked = None;
-            self.busy.clear();
+            self.busy.fill(0);
         }
-        self.busy.resize(self.now.values().len(), 0);
-        self.before.clear();
-        self.before.extend(self.now.values().iter().map(|v| level(*v)));
         let Some(looked) = self.looked else {
             return Glance { scene, look: true, still: false };
         };
@@ -111,13 +104,8 @@ impl Watch {
         Glance { scene, look, still: due && still }
     }
 
-    /// As `glance`, for frames that leave before the next one is known.
-    pub fn compare_live(
-        &mut self,
-        frame: u64,
-        luma: View<'_, 1>,
-        known: impl Iterator<Item = Rect>,
-    ) -> Stir {
+    /// Makes a frame the latest; true when a scene begins with it.
+    fn take_in(&mut self, frame: u64, luma: View<'_, 1>) -> bool {
         let block = if luma.size().short_side() < SMALL { 8 } else { 16 };
         self.now.means(luma, block);
         let scene = self.scene.is_none() || self.is_cut();
@@ -128,6 +116,17 @@ impl Watch {
         self.busy.resize(self.now.values().len(), 0);
         self.before.clear();
         self.before.extend(self.now.values().iter().map(|v| level(*v)));
+        scene
+    }
+
+    /// As `glance`, for frames that leave before the next one is known.
+    pub fn compare_live(
+        &mut self,
+        frame: u64,
+        luma: View<'_, 1>,
+        known: impl Iterator<Item = Rect>,
+    ) -> Stir {
+        let scene = self.take_in(frame, luma);
         let Some(looked) = self.looked else {
             return Stir { scene, stirred: true, elsewhere: true };
         };
