@@ -85,3 +85,19 @@ impl ErrorKind {
         matches!(self, Self::Late | Self::Worker | Self::Unreachable)
     }
 }
+
+/// An error and what caused it, on one line. What repeats its source's words says them once.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let part = error.to_string();
+        if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        source = error.source();
+    }
+    text
+}

@@ -1,6 +1,5 @@
 //! The error of the root program: every crate's error with its kind, and what only the shell knows.
 
-use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
 
@@ -82,18 +81,7 @@ impl Error {
 
     /// The message and what caused it, on one line.
     pub(crate) fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = self.source();
-        while let Some(error) = source {
-            let part = error.to_string();
-            // A transparent variant repeats its source's words.
-            if !text.ends_with(&part) {
-                text.push_str(": ");
-                text.push_str(&part);
-            }
-            source = error.source();
-        }
-        text
+        mien_base::error::chain(self)
     }
 }
 

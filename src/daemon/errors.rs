@@ -151,22 +151,6 @@ pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Er
     move |source| Error::File { action, path, source }
 }
 
-/// An error and what caused it, on one line.
-pub(crate) fn chain(error: &Error) -> String {
-    use std::error::Error as _;
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let part = error.to_string();
-        if !text.ends_with(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        source = error.source();
-    }
-    text
-}
-
 fn stage_words(stage: Option<Stage>) -> String {
     stage.map_or_else(String::new, |stage| format!(" in stage {stage:?}"))
 }

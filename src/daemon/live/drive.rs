@@ -16,10 +16,10 @@ use mien_base::wire::{Event, Request};
 use super::outputs::{Outlets, Said};
 use super::{Means, PipelineStatus, State, Wanted, WorkerStatus, find};
 use crate::config::{self, CameraDevice, Exposure, PixelFormat, PowerLine};
-use crate::errors::chain;
 use crate::files::Input;
 use crate::supervise::Supervisor;
 use crate::{Error, Result};
+use mien_base::error::chain;
 
 /// How long an event is waited for before something else is looked at.
 const TICK: Duration = Duration::from_millis(20);

@@ -19,10 +19,10 @@ use super::folder::Folder;
 use super::preview::Preview;
 use super::{Means, OutputStatus, find};
 use crate::config::{self, CameraDevice, Mjpeg, OutputKind, Segments, Snapshots};
-use crate::errors::chain;
 use crate::files::Pending;
 use crate::stream::memfd;
 use crate::{Error, Result};
+use mien_base::error::chain;
 
 /// Room for one JPEG picture, in bytes; only what is written takes memory.
 const SLOT: u32 = 8 << 20;

@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use super::protocol::{Answer, Request, Steer, read_line, write_line};
 use super::{Handler, Status};
-use crate::errors::chain;
 use crate::{Error, Result};
+use mien_base::error::chain;
 
 /// How often a connection looks whether it is to end.
 const TICK: Duration = Duration::from_millis(250);

@@ -57,7 +57,7 @@ impl KeepRecord {
                         log.info("record sealed", &[("first", &first), ("last", &rows)]);
                     }
                     Err(error) => {
-                        let why = crate::errors::chain(&error);
+                        let why = mien_base::error::chain(&error);
                         log.error("record can't be sealed", &[("why", &why)]);
                         last.fault = Some(format!("the record can't be sealed: {why}"));
                     }

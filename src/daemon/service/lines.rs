@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::wanted::{Set, Step, steps};
 use super::{Line, Lines, Wanted};
 use crate::Result;
-use crate::errors::chain;
 use crate::live::PipelineStatus;
+use mien_base::error::chain;
 
 /// What runs, by name.
 #[derive(Default)]

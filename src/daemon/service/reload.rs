@@ -11,9 +11,9 @@ use super::run::Service;
 use super::wanted::{self, Step};
 use crate::audit::Kind;
 use crate::config::Config;
-use crate::errors::chain;
 use crate::telemetry::Metrics;
 use crate::{Error, Result};
+use mien_base::error::chain;
 
 impl Service {
     /// Reads the configuration's file again and applies it; after a fault everything is as it was.

@@ -15,11 +15,11 @@ use super::lines::Running;
 use super::{Handler, Lines, Lock, Part, Status, wanted};
 use crate::audit::{Entry, Kind};
 use crate::config::Config;
-use crate::errors::chain;
 use crate::live::State;
 use crate::store::Store;
 use crate::telemetry::{self, Facts, Health, Log, Metrics, Notify, Pulse};
 use crate::{Error, Result};
+use mien_base::error::chain;
 
 /// How often signals are looked at.
 const TICK: Duration = Duration::from_millis(100);
